@@ -1,0 +1,190 @@
+# Makefile -- builds, tests and installs moe-tools.
+#
+# Everything is found by wildcards, so that adding a source, a program or a
+# test never means editing this file:
+#   common/**/*.c           -> libmoe.a
+#   src/moe-X.c, src/moe-X/*.c -> bin/moe-X
+#   tests/unit/test_X.c     -> one cmocka program each; other tests/unit/*.c are linked into all of them
+#   tests/conform/*.c       -> one program;  tests/fault/X.c -> one preload library each
+# Objects lie in $(O)/<key of compiler and flags>/, so another CC, SAN or
+# CFLAGS never mixes with what is there and never needs a "make clean".
+#
+# It refuses to download anything and to guess: a library that does not
+# compile and link (etc/probe) ends the build with the name of its package.
+
+.SUFFIXES:
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := all
+MAKEFLAGS += --no-builtin-rules
+
+O       = build
+V       =
+SAN     =
+WERROR  =
+prefix  = /usr/local
+bindir  = $(prefix)/bin
+datadir = $(prefix)/share
+mandir  = $(datadir)/man
+AR      = ar
+NM      = nm
+CFLAGS  = $(if $(SAN),-O1,-O2) -g
+export NM CC
+
+Q := $(if $(V),,@)
+say = $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
+
+# Contraction is off so that ref, the tests and every layout round alike; the
+# cpu kernels may contract, since conform compares them within a derived
+# tolerance.  errno of libm is never read.
+warnings := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wundef
+std_flags := -std=c11 -D_GNU_SOURCE -fopenmp -fno-math-errno -ffp-contract=off $(warnings) \
+             $(if $(WERROR),-Werror) \
+             $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer $(if $(findstring thread,$(SAN)),,-fno-sanitize-recover=all))
+cpu_flags := -ffp-contract=fast
+
+cc_version := $(shell $(CC) --version 2>/dev/null | head -n 1)
+key := $(notdir $(firstword $(CC)))$(if $(SAN),-san)-$(shell \
+         printf '%s\n' '$(CC) $(cc_version) $(std_flags) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) $(LDLIBS) $(CBLAS_LIBS)' \
+         | cksum | cut -d' ' -f1)
+B   := $(O)/$(key)
+BIN := $(if $(filter build,$(O)),bin,$(O)/bin)
+
+no_build := clean uninstall demo check check-long check-oracle
+ifneq ($(filter-out $(no_build),$(or $(MAKECMDGOALS),all)),)
+include $(B)/config.mk
+endif
+
+# ---- what is there
+find_c     = $(sort $(shell find $(1) -name '*.c' 2>/dev/null))
+lib_src   := $(call find_c,common)
+prog_src  := $(call find_c,src)
+unit_src  := $(sort $(wildcard tests/unit/test_*.c))
+help_src  := $(filter-out $(unit_src),$(sort $(wildcard tests/unit/*.c)))
+conf_src  := $(sort $(wildcard tests/conform/*.c))
+fault_src := $(sort $(wildcard tests/fault/*.c))
+
+obj        = $(patsubst %.c,$(B)/obj/%.o,$(1))
+progs     := $(sort $(foreach s,$(prog_src:src/%=%),$(basename $(firstword $(subst /, ,$(s))))))
+prog_obj   = $(call obj,$(filter src/$(1).c src/$(1)/%,$(prog_src)))
+lib       := $(B)/libmoe.a
+units     := $(unit_src:tests/unit/%.c=$(B)/unit/%)
+conform   := $(if $(conf_src),$(B)/conform)
+faults    := $(fault_src:tests/fault/%.c=$(B)/fault/%.so)
+all_src   := $(lib_src) $(prog_src) $(unit_src) $(help_src) $(conf_src)
+
+.PHONY: all bin unit-build unit check check-long check-oracle lint config demo install uninstall clean FORCE
+
+all: $(lib) bin compile_commands.json
+unit-build: $(units) $(conform) $(faults)
+
+# ---- compile
+extra =
+opt_flags = $(CFLAGS)
+all_cflags = $(std_flags) -Icommon $(extra) $(LIB_CFLAGS) $(CPPFLAGS) $(opt_flags)
+$(call obj,$(filter common/dev/cpu/%,$(lib_src))): opt_flags = $(CFLAGS:-O2=-O3) $(cpu_flags)
+$(call obj,common/base/version.c): extra = -I$(B)/gen
+$(call obj,common/base/version.c): $(B)/gen/version_build.h
+$(call obj,$(unit_src) $(help_src) $(conf_src)): extra = -Itests
+
+# Beside each object lies its line of compile_commands.json.
+$(call obj,$(all_src)): $(B)/obj/%.o: %.c $(B)/config.mk
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) $(all_cflags) -MMD -MP -c -o $@ $<
+	@printf '{"directory":"%s","file":"%s","command":"%s"},\n' '$(CURDIR)' '$<' '$(CC) $(all_cflags) -c -o $@ $<' > $(@:.o=.json)
+
+# ---- archive and link
+# The list of objects is a prerequisite of what is made from it, so that a
+# removed source leaves the archive too.
+$(B)/lib.list: FORCE
+	@mkdir -p $(@D); echo '$(lib_src)' | cmp -s - $@ || echo '$(lib_src)' > $@
+
+$(lib): $(call obj,$(lib_src)) $(B)/lib.list
+	$(call say,AR,$@)
+	$(Q)rm -f $@ && $(AR) rcs $@ $(filter %.o,$^)
+
+link = $(Q)mkdir -p $(@D) && $(CC) $(std_flags) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(lib)
+libs = $(LIBS) $(LDLIBS) -lm -lpthread
+
+define program
+$(B)/bin/$(1): $(call prog_obj,$(1)) $(lib)
+	$$(call say,LD,$(1))
+	$$(link) $$(libs)
+endef
+$(foreach p,$(progs),$(eval $(call program,$(p))))
+
+$(units): $(B)/unit/%: $(B)/obj/tests/unit/%.o $(call obj,$(help_src)) $(lib)
+	$(call say,LD,$@)
+	$(link) -lcmocka $(libs)
+
+$(conform): $(call obj,$(conf_src)) $(lib)
+	$(call say,LD,$@)
+	$(link) $(libs)
+
+# Preload libraries hold no product code and take no sanitizer: they are
+# loaded into a program that already has one.
+$(faults): $(B)/fault/%.so: tests/fault/%.c
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) -std=c11 -D_GNU_SOURCE $(warnings) $(if $(WERROR),-Werror) $(CPPFLAGS) $(CFLAGS) -fPIC -shared -o $@ $< -ldl -lpthread
+
+# bin/ always holds the build that was asked for last; rename keeps a running
+# program intact.
+bin: $(progs:%=$(B)/bin/%)
+	@mkdir -p $(BIN)
+	@for p in $(progs); do cmp -s $(B)/bin/$$p $(BIN)/$$p || \
+	  { cp $(B)/bin/$$p $(BIN)/.$$p.$$$$ && mv -f $(BIN)/.$$p.$$$$ $(BIN)/$$p; } || exit 1; done
+
+compile_commands.json: $(call obj,$(lib_src) $(prog_src))
+	@{ echo '['; cat /dev/null $(^:.o=.json) | sed '$$s/,$$//'; echo ']'; } > $@.tmp && mv -f $@.tmp $@
+
+# ---- what the machine offers
+$(B)/config.mk: etc/probe
+	@mkdir -p $(@D)
+	@CC='$(CC)' CPPFLAGS='$(CPPFLAGS)' CFLAGS='$(std_flags) $(CFLAGS)' LDFLAGS='$(LDFLAGS)' \
+	  CBLAS_LIBS='$(CBLAS_LIBS)' sh etc/probe $(@D)/probe > $@.tmp && mv -f $@.tmp $@
+
+$(B)/gen/version_build.h: VERSION $(B)/config.mk
+	@mkdir -p $(@D)
+	@printf '#define BUILD_VERSION "%s"\n#define BUILD_PARTS "%s"\n' \
+	  "$$(cat VERSION)" '$(PARTS)$(if $(SAN), sanitizers=$(SAN))' > $@
+
+config: $(B)/config.mk
+	@cat $<
+
+# ---- tests
+unit: unit-build
+	@sh tests/check --only unit
+
+check:
+	+@sh tests/check
+lint: $(call obj,$(lib_src))
+	@sh tests/lint/lint
+check-long:
+	+@sh tests/check --long
+check-oracle:
+	+@sh tests/oracle/check
+demo:
+	+@sh etc/demo
+
+# ---- install: one list of source:destination, walked by both directions
+etc_files := $(sort $(wildcard etc/*.yaml etc/machines/*.yaml etc/slurm/*.sbatch etc/plots/*.gp))
+man_files := $(sort $(wildcard man/*.1 man/*.5 man/*.7))
+bash_comp := $(sort $(wildcard etc/completions/*.bash))
+pairs = $(foreach p,$(progs),$(BIN)/$(p):$(bindir)/$(p)) \
+        $(foreach f,$(man_files),$(f):$(mandir)/man$(subst .,,$(suffix $(f)))/$(notdir $(f))) \
+        $(foreach f,$(bash_comp),$(f):$(datadir)/bash-completion/completions/$(basename $(notdir $(f)))) \
+        $(foreach f,$(etc_files),$(f):$(datadir)/moe-tools/$(f:etc/%=%))
+
+install: all
+	@for p in $(pairs); do s=$${p%%:*} d=$(DESTDIR)$${p#*:}; mkdir -p "$${d%/*}" || exit 1; \
+	  if [ -x "$$s" ]; then m=755; else m=644; fi; install -m $$m "$$s" "$$d" || exit 1; done
+uninstall:
+	@for p in $(pairs); do rm -f "$(DESTDIR)$${p#*:}" || exit 1; done
+	@if [ -d '$(DESTDIR)$(datadir)/moe-tools' ]; then find '$(DESTDIR)$(datadir)/moe-tools' -depth -type d -empty -delete; fi
+
+clean:
+	rm -rf $(O) $(BIN) compile_commands.json
+
+FORCE:
+-include $(patsubst %.c,$(B)/obj/%.d,$(all_src))
