@@ -1,0 +1,84 @@
+/* mem.h -- planned memory: the plan is the tape of a program, the run plays it.
+ *
+ * A program (one training step, one evaluation batch, one decoding step, a
+ * save) takes and gives back buffers in an order that is a pure function of
+ * the configuration.  It runs once over the trace device with the memory in
+ * record mode: every take gets a size and a lifetime, nothing is touched.
+ * mem_plan() packs the buffers of each program (programs never overlap in
+ * time, so they share one scratch region) beside the buffers that live for the
+ * run; mem_carve() makes exactly one reservation of that size.  From then on
+ * take() hands out the planned addresses in the recorded order and checks
+ * name and size: a program that deviates from its tape is our bug (70).
+ *
+ * Invariants: M1 two buffers of a program share bytes only when one was given
+ * back before the other was taken.  M2 after mem_seal() nothing allocates.
+ * M3 mem_used() == mem_planned() after the carve, by construction of one
+ * mapping; tests/unit/test_mem.c checks all three.
+ *
+ * Without mem_record() the memory is in plain mode: take() allocates and
+ * give() frees; unit tests of the model use it. */
+#ifndef DEV_MEM_H
+#define DEV_MEM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum mem_class {
+    MEM_MASTER,         /* fp32 parameters */
+    MEM_STATE,          /* momentum, exp_avg, exp_avg_sq */
+    MEM_GRAD,
+    MEM_TABLE,          /* RoPE, byte lengths */
+    MEM_BATCH,          /* ids, targets, positions */
+    MEM_BOUNDARY,       /* residual stream kept for backward */
+    MEM_ROUTING,        /* saved indices, weights, counts */
+    MEM_ACT,            /* activations of one layer */
+    MEM_ROWS,           /* expert rows */
+    MEM_LOGITS,         /* one chunk of logits */
+    MEM_CACHE,          /* keys and values for decoding */
+    MEM_OPTIM,          /* optimizer scratch */
+    MEM_WS,             /* device scratch */
+    MEM_CLASS_N
+};
+
+const char *mem_class_name(enum mem_class c);
+
+struct mem;
+
+struct mem *mem_new(void);              /* plain mode */
+void mem_free(struct mem *m);
+
+/* Record mode, before anything was taken. */
+void mem_record(struct mem *m);
+
+/* A buffer for the whole run, taken outside programs.  64-byte aligned.
+ * Recording: a fake address that must not be touched; the real one is had by
+ * mem_address() after the carve.  ERR_IO when memory cannot be had. */
+int mem_keep(struct mem *m, enum mem_class c, const char *name, size_t bytes, void **out);
+
+/* Programs: begin, then take and give in any order, then end (everything
+ * given).  Taking never fails once carved.  names are literals. */
+int mem_begin(struct mem *m, const char *program);
+void *mem_take(struct mem *m, enum mem_class c, const char *name, size_t bytes);
+void mem_give(struct mem *m, void *p);
+int mem_end(struct mem *m);
+
+/* Packs, then maps.  After mem_carve() the kept buffers' fake addresses are
+ * translated by mem_address(). */
+int mem_plan(struct mem *m);
+int mem_carve(struct mem *m);
+void *mem_address(const struct mem *m, const void *fake);
+void mem_seal(struct mem *m);           /* a later mem_keep() is BUG_ON */
+
+size_t mem_planned(const struct mem *m);        /* bytes of the one reservation */
+size_t mem_used(const struct mem *m);           /* bytes mapped */
+
+/* Rows of the plan for printing: one per class and the peak of each program. */
+struct mem_row { enum mem_class c; const char *name, *program; size_t bytes; int64_t first_op, last_op; size_t offset; _Bool kept; };
+int mem_n_rows(const struct mem *m);
+const struct mem_row *mem_row(const struct mem *m, int i);
+size_t mem_class_bytes(const struct mem *m, enum mem_class c);  /* at its own peak */
+/* The program and buffer count at the peak: for the printed table. */
+const char *mem_peak_program(const struct mem *m, size_t *bytes);
+size_t mem_largest(const struct mem *m, const char **name);
+
+#endif
