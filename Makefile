@@ -49,7 +49,7 @@ key := $(notdir $(firstword $(CC)))$(if $(SAN),-san)-$(shell \
 B   := $(O)/$(key)
 BIN := $(if $(filter build,$(O)),bin,$(O)/bin)
 
-no_build := clean uninstall demo check check-long check-oracle
+no_build := where clean uninstall demo check check-long check-oracle
 ifneq ($(filter-out $(no_build),$(or $(MAKECMDGOALS),all)),)
 include $(B)/config.mk
 endif
@@ -72,7 +72,7 @@ conform   := $(if $(conf_src),$(B)/conform)
 faults    := $(fault_src:tests/fault/%.c=$(B)/fault/%.so)
 all_src   := $(lib_src) $(prog_src) $(unit_src) $(help_src) $(conf_src)
 
-.PHONY: all bin unit-build unit check check-long check-oracle lint config demo install uninstall clean FORCE
+.PHONY: all bin unit-build unit check check-long check-oracle lint config where demo install uninstall clean FORCE
 
 all: $(lib) bin compile_commands.json
 unit-build: $(units) $(conform) $(faults)
@@ -152,14 +152,17 @@ $(B)/gen/version_build.h: VERSION $(B)/config.mk
 config: $(B)/config.mk
 	@cat $<
 
-# ---- tests
-unit: unit-build
-	@sh tests/check --only unit
+# For the scripts: where this build lies, as shell assignments.
+where:
+	@echo "MOE_BIN='$(abspath $(BIN))' MOE_BUILD='$(abspath $(B))' MOE_SAN='$(SAN)'"
 
+# ---- tests
+unit: all unit-build
+	+@sh tests/check --no-setup unit conform
+lint: $(call obj,$(lib_src) $(prog_src))
+	@NM='$(NM)' MOE_BUILD='$(B)' sh tests/lint/run
 check:
 	+@sh tests/check
-lint: $(call obj,$(lib_src))
-	@sh tests/lint/lint
 check-long:
 	+@sh tests/check --long
 check-oracle:
