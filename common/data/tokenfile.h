@@ -1,0 +1,83 @@
+/* tokenfile.h -- token files: PREFIX.bin, PREFIX.idx and the sidecar PREFIX.json.
+ *
+ * .bin/.idx are Megatron v1 (little endian):
+ *   .idx  "MMIDIDX\0\0", u64 1, u8 dtype code, u64 S, u64 S+1, i32 length[S],
+ *         i64 byte offset[S], i64 document[S+1] = 0..S
+ *   .bin  the ids back to back, u16 when vocab_size < 65,500, else i32
+ * One sequence per document; the last token of every document is the
+ * end-of-document token and counts in its length, so no length is 0.
+ *
+ * The writer shows nothing before everything is written, and the sidecar last.
+ * The reader believes nothing: sizes, lengths, offsets and the recorded hash
+ * of .idx are checked at open, the hashes of .bin too up to
+ * TOKENFILE_VERIFY_MAX bytes, and every id when it is read. */
+#ifndef DATA_TOKENFILE_H
+#define DATA_TOKENFILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/hash.h"
+
+#define TOKENFILE_FORMAT "moe.tokens/1"
+#define TOKENFILE_CHUNK 67108864        /* bytes of .bin per recorded hash */
+#define TOKENFILE_VERIFY_MAX (1ull << 30)
+
+struct tokenfile_input { char *path; uint64_t bytes; struct hash hash; };
+
+/* What the sidecar says. */
+struct tokenfile_info {
+    char *tool;                 /* "moe-tokenize 0.1.0" */
+    char **argv; int n_argv;
+    struct hash tokenizer;      /* of the tokenizer.json */
+    int64_t vocab_size;
+    int32_t eod_id;
+    char *eod_token;
+    char *docs;                 /* what made a document: file, line, blank */
+    int dtype_bytes;            /* 2 or 4 */
+    int64_t documents, tokens, text_bytes;
+    int64_t invalid_utf8, empty;        /* invalid bytes; documents without text */
+    struct tokenfile_input *inputs; int n_inputs;
+};
+
+/* ---- writing */
+struct tokenfile_writer;
+
+/* The strings of info up to docs, and inputs, are borrowed until commit; counts
+ * are the writer's own.  dtype_bytes 0: chosen from vocab_size. */
+int tokenfile_create(const char *prefix, const struct tokenfile_info *info,
+                     struct tokenfile_writer **out);
+/* Adds ids to the current document.  ERR_DATA when an id is not below vocab_size. */
+int tokenfile_append(struct tokenfile_writer *w, const int32_t *ids, size_t n);
+/* Adds EOD and closes the document, whose text had text_bytes bytes. */
+int tokenfile_end_doc(struct tokenfile_writer *w, uint64_t text_bytes);
+/* Puts .bin, .idx and .json in their place and frees w whatever happens.
+ * done (may be NULL) gets the final counts: only its numbers are set. */
+int tokenfile_commit(struct tokenfile_writer *w, int64_t invalid_utf8, struct tokenfile_info *done);
+void tokenfile_abort(struct tokenfile_writer *w);       /* NULL is accepted */
+
+/* ---- reading */
+struct tokenfile;
+
+int tokenfile_open(const char *prefix, struct tokenfile **out);
+void tokenfile_close(struct tokenfile *f);              /* NULL is accepted */
+const struct tokenfile_info *tokenfile_about(const struct tokenfile *f);
+const char *tokenfile_prefix(const struct tokenfile *f);
+
+/* Only the sidecar: for the rule "up to date".  tokenfile_info_free() it.
+ * ERR_NOINPUT when there is none. */
+int tokenfile_sidecar(const char *prefix, struct tokenfile_info **out);
+void tokenfile_info_free(struct tokenfile_info *i);
+
+/* Hash of the recorded hashes: the identity of the tokens, without reading them. */
+struct hash tokenfile_hash(const struct tokenfile *f);
+
+/* Ids [first, first + n) into dst; ERR_DATA when one is not in the vocabulary. */
+int tokenfile_ids(const struct tokenfile *f, int64_t first, int64_t n, int32_t *dst);
+
+/* The document that holds token t, and the first token of document d
+ * (d == documents: the number of tokens). */
+int64_t tokenfile_doc_of(const struct tokenfile *f, int64_t t);
+int64_t tokenfile_doc_first(const struct tokenfile *f, int64_t d);
+
+#endif

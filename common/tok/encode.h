@@ -1,0 +1,43 @@
+/* encode.h -- text to ids and back, exactly.
+ *
+ * encode: split, then the merges of the vocabulary in order of rank, leftmost
+ * first.  Short pieces are merged by repeated scans and remembered in a
+ * bounded cache per thread; long ones by a heap, so that a megabyte of one
+ * letter takes a moment and not an hour.  The ids do not depend on the number
+ * of threads.  decode(encode(x)) == x for any bytes x. */
+#ifndef TOK_ENCODE_H
+#define TOK_ENCODE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tok/vocab.h"
+
+struct tok_encoder;
+
+/* v is borrowed until free.  threads 0: what OpenMP offers. */
+struct tok_encoder *tok_encoder_new(const struct tok_vocab *v, int threads);
+void tok_encoder_free(struct tok_encoder *e);
+
+struct tok_span { const uint8_t *s; size_t n; };
+
+/* Encodes n_docs texts; the results are borrowed until the next call:
+ * ids[0 .. ends[n_docs-1]), text i ends before ends[i].  *invalid is increased
+ * by the number of bytes that are no valid UTF-8. */
+int tok_encode(struct tok_encoder *e, const struct tok_span *docs, int64_t n_docs,
+               const int32_t **ids, const int64_t **ends, uint64_t *invalid);
+
+/* Writes the longest prefix of whole UTF-8 characters: what a terminal can
+ * show now.  The rest (at most 3 bytes) waits for the next ids. */
+struct tok_decoder { const struct tok_vocab *v; uint8_t held[4]; int n_held; };
+void tok_decode_begin(struct tok_decoder *d, const struct tok_vocab *v);
+
+/* Appends the text of n ids to *buf (grown with realloc, *len, *cap); special
+ * tokens have no text unless specials is true.  ERR_DATA names an id beyond
+ * the vocabulary; the ids before it are decoded. */
+int tok_decode(struct tok_decoder *d, const int32_t *ids, size_t n, _Bool specials,
+               char **buf, size_t *len, size_t *cap);
+/* What is still held back, as it is. */
+int tok_decode_end(struct tok_decoder *d, char **buf, size_t *len, size_t *cap);
+
+#endif
