@@ -63,8 +63,8 @@ int64_t params_active(const struct param_table *t);
 int64_t params_matmul(const struct param_table *t);
 
 /* Initial values of parameter i into dst (F32, rows*cols): normal with std for
- * matrices by rng_fill_normal(rng_key(seed, name)), 1 for norms, 0 for biases;
- * o_proj and down_proj use std / sqrt(2 num_hidden_layers). */
+ * matrices by rng_fill_normal(rng_key(seed, name)), 1 for norms, 0 for biases
+ * (as transformers' initializer_range has it). */
 void params_init(const struct param_table *t, int i, uint64_t seed, double std, float *dst);
 
 const char *param_kind_name(enum param_kind k);         /* "embed" "head" "norm" "attn" ... */
