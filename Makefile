@@ -48,6 +48,7 @@ key := $(notdir $(firstword $(CC)))$(if $(SAN),-san)-$(shell \
          | cksum | cut -d' ' -f1)
 B   := $(O)/$(key)
 BIN := $(if $(filter build,$(O)),bin,$(O)/bin)
+compdb := $(if $(filter build,$(O)),,$(O)/)compile_commands.json
 
 no_build := where clean uninstall demo check check-long check-oracle
 ifneq ($(filter-out $(no_build),$(or $(MAKECMDGOALS),all)),)
@@ -74,7 +75,7 @@ all_src   := $(lib_src) $(prog_src) $(unit_src) $(help_src) $(conf_src)
 
 .PHONY: all bin unit-build unit check check-long check-oracle lint config where demo install uninstall clean FORCE
 
-all: $(lib) bin compile_commands.json
+all: $(lib) bin $(compdb)
 unit-build: $(units) $(conform) $(faults)
 
 # ---- compile
@@ -135,7 +136,7 @@ bin: $(progs:%=$(B)/bin/%)
 	@for p in $(progs); do cmp -s $(B)/bin/$$p $(BIN)/$$p || \
 	  { cp $(B)/bin/$$p $(BIN)/.$$p.$$$$ && mv -f $(BIN)/.$$p.$$$$ $(BIN)/$$p; } || exit 1; done
 
-compile_commands.json: $(call obj,$(lib_src) $(prog_src))
+$(compdb): $(call obj,$(lib_src) $(prog_src))
 	@{ echo '['; cat /dev/null $(^:.o=.json) | sed '$$s/,$$//'; echo ']'; } > $@.tmp && mv -f $@.tmp $@
 
 # ---- what the machine offers
@@ -154,7 +155,7 @@ config: $(B)/config.mk
 
 # For the scripts: where this build lies, as shell assignments.
 where:
-	@echo "MOE_BIN='$(abspath $(BIN))' MOE_BUILD='$(abspath $(B))' MOE_SAN='$(SAN)'"
+	@echo "MOE_BIN='$(abspath $(BIN))' MOE_BUILD='$(abspath $(B))' MOE_SAN='$(SAN)' MOE_VARS=\"$(MAKEOVERRIDES)\""
 
 # ---- tests
 unit: all unit-build
@@ -187,7 +188,7 @@ uninstall:
 	@if [ -d '$(DESTDIR)$(datadir)/moe-tools' ]; then find '$(DESTDIR)$(datadir)/moe-tools' -depth -type d -empty -delete; fi
 
 clean:
-	rm -rf $(O) $(BIN) compile_commands.json
+	rm -rf $(O) $(BIN) $(compdb)
 
 FORCE:
 -include $(patsubst %.c,$(B)/obj/%.d,$(all_src))
