@@ -233,9 +233,10 @@ struct dev_ops {
     void (*sumsq)(struct dev *d, double *out, struct mat g);
     /* torch.optim.AdamW: w *= 1 - lr decay; m, v lerp; w -= lr mhat/(sqrt(vhat)+eps) */
     void (*adamw)(struct dev *d, const struct adamw *a);
-    /* m = mu m + (1-mu) s g; u = nesterov ? (1-mu) s g + mu m : m; s = g_scale */
+    /* m = mu m + (1-mu) s g; u = nesterov ? (1-mu) s g + mu m : m; s = g_scale.
+     * u may be g. */
     void (*muon_momentum)(struct dev *d, struct mat u, struct mat m, struct mat g, double g_scale, double mu, _Bool nesterov);
-    /* Orthogonalises n matrices of one shape in place: divided by
+    /* Orthogonalises n matrices of one shape (each with its own ld) in place: divided by
      * max(Frobenius norm, eps), transposed when rows > cols, n_steps quintic
      * steps.  A zero matrix stays zero. */
     void (*newton_schulz)(struct dev *d, const struct mat *x, int n, const struct ns_coef *coef, int n_steps, double eps);

@@ -1,0 +1,327 @@
+/* optim.c -- see optim.h.  Matrices of one shape form a bucket, so that a
+ * device can run their Newton-Schulz iterations side by side; the result of a
+ * matrix does not depend on the company it keeps (dev.h). */
+#include "optim/optim.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+
+/* One orthogonalised block: a whole matrix, or one head of it. */
+struct block { int i_param; int64_t row, rows, col, cols; };
+
+struct bucket { int64_t rows, cols; int first, n; };    /* blocks [first, first + n) */
+
+struct optim {
+    const struct param_table *t;
+    const struct optim_config *cfg;
+    struct dev *dev;
+    const _Bool *owned;
+    float *first, *second;      /* momentum or exp_avg; exp_avg_sq */
+    int64_t *first_at, *second_at;      /* [n] element offsets, -1: none */
+    struct block *blocks;
+    int n_blocks;
+    struct bucket *buckets;
+    int n_buckets;
+    struct mat *mats;           /* [n_blocks]: the views handed to the device */
+    double *sq;                 /* [n]: sum of squares per tensor */
+};
+
+static _Bool ours(const struct optim *o, int i)
+{
+    return !o->owned || o->owned[i];
+}
+
+static int64_t padded(const struct param *p)
+{
+    return (p->rows * p->cols + 15) & ~(int64_t)15;
+}
+
+/* Heads of q, k, v are blocks of rows; those of o are blocks of columns. */
+static int blocks_of(const struct optim *o, int i, struct block *out)
+{
+    const struct param *p = &o->t->v[i];
+    const struct model_config *m = o->t->cfg;
+
+    if (o->cfg->muon_split == OPTIM_SPLIT_NONE || p->kind != PARAM_ATTN) {
+        if (out)
+            out[0] = (struct block){ i, 0, p->rows, 0, p->cols };
+        return 1;
+    }
+    const struct layer_params *l = &o->t->layers[p->layer];
+    _Bool is_o = i == l->o;
+    int64_t n = (is_o ? p->cols : p->rows) / m->head_dim;
+    for (int64_t h = 0; out && h < n; h++)
+        out[h] = is_o ? (struct block){ i, 0, p->rows, h * m->head_dim, m->head_dim }
+                      : (struct block){ i, h * m->head_dim, m->head_dim, 0, p->cols };
+    return (int)n;
+}
+
+static int by_shape(const void *x, const void *y)
+{
+    const struct block *a = x, *b = y;
+
+    if (a->rows != b->rows)
+        return a->rows < b->rows ? -1 : 1;
+    if (a->cols != b->cols)
+        return a->cols < b->cols ? -1 : 1;
+    if (a->i_param != b->i_param)
+        return a->i_param < b->i_param ? -1 : 1;
+    if (a->row != b->row)
+        return a->row < b->row ? -1 : 1;
+    return a->col < b->col ? -1 : a->col > b->col;
+}
+
+static void make_buckets(struct optim *o, struct arena *a)
+{
+    for (int i = 0; i < o->t->n; i++)
+        if (ours(o, i) && o->t->v[i].optim == PARAM_MUON)
+            o->n_blocks += blocks_of(o, i, NULL);
+    o->blocks = arena_array(a, (size_t)o->n_blocks + 1, sizeof *o->blocks);
+    o->mats = arena_array(a, (size_t)o->n_blocks + 1, sizeof *o->mats);
+    int at = 0;
+    for (int i = 0; i < o->t->n; i++)
+        if (ours(o, i) && o->t->v[i].optim == PARAM_MUON)
+            at += blocks_of(o, i, o->blocks + at);
+    qsort(o->blocks, (size_t)o->n_blocks, sizeof *o->blocks, by_shape);
+
+    o->buckets = arena_array(a, (size_t)o->n_blocks + 1, sizeof *o->buckets);
+    for (int b = 0; b < o->n_blocks; b++) {
+        struct bucket *last = o->n_buckets ? &o->buckets[o->n_buckets - 1] : NULL;
+        if (!last || last->rows != o->blocks[b].rows || last->cols != o->blocks[b].cols) {
+            last = &o->buckets[o->n_buckets++];
+            *last = (struct bucket){ o->blocks[b].rows, o->blocks[b].cols, b, 0 };
+        }
+        last->n++;
+    }
+}
+
+int optim_new(struct arena *a, const struct param_table *t, const _Bool *owned, const struct optim_config *cfg,
+              struct dev *dev, struct mem *mem, struct optim **out)
+{
+    struct optim *o = arena_alloc(a, sizeof *o);
+    int64_t n_first = 0, n_second = 0;
+
+    o->t = t;
+    o->cfg = cfg;
+    o->dev = dev;
+    o->owned = owned;
+    o->first_at = arena_array(a, (size_t)t->n, sizeof *o->first_at);
+    o->second_at = arena_array(a, (size_t)t->n, sizeof *o->second_at);
+    o->sq = arena_array(a, (size_t)t->n + 1, sizeof *o->sq);
+    for (int i = 0; i < t->n; i++) {
+        const struct param *p = &t->v[i];
+        o->first_at[i] = o->second_at[i] = -1;
+        if (!ours(o, i) || p->optim == PARAM_NONE)
+            continue;
+        o->first_at[i] = n_first;
+        n_first += padded(p);
+        if (p->optim == PARAM_ADAMW) {
+            o->second_at[i] = n_second;
+            n_second += padded(p);
+        }
+    }
+    make_buckets(o, a);
+    TRY(mem_keep(mem, MEM_STATE, "momentum or exp_avg", (size_t)n_first * sizeof(float), (void **)&o->first));
+    TRY(mem_keep(mem, MEM_STATE, "exp_avg_sq", (size_t)n_second * sizeof(float), (void **)&o->second));
+    dev->ops->zero(dev, o->first, (size_t)n_first * sizeof(float));
+    dev->ops->zero(dev, o->second, (size_t)n_second * sizeof(float));
+    *out = o;
+    return 0;
+}
+
+int optim_states(const struct optim *o, int i, struct optim_state out[2])
+{
+    if (o->first_at[i] < 0)
+        return 0;
+    _Bool muon = o->t->v[i].optim == PARAM_MUON;
+    out[0] = (struct optim_state){ muon ? "momentum" : "exp_avg", o->first + o->first_at[i] };
+    if (muon)
+        return 1;
+    out[1] = (struct optim_state){ "exp_avg_sq", o->second + o->second_at[i] };
+    return 2;
+}
+
+int64_t optim_state_bytes(const struct param *p)
+{
+    int64_t n = p->rows * p->cols * (int64_t)sizeof(float);
+
+    return p->optim == PARAM_MUON ? n : p->optim == PARAM_ADAMW ? 2 * n : 0;
+}
+
+double optim_ns_flops(const struct param *p, const struct optim_config *cfg)
+{
+    const struct ns_coef *coef;
+
+    if (p->optim != PARAM_MUON)
+        return 0;
+    double s = (double)(p->rows < p->cols ? p->rows : p->cols), l = (double)(p->rows < p->cols ? p->cols : p->rows);
+    /* x x^T and B x: 2 s^2 l each; (x x^T)^2: 2 s^3 (notes of torch.optim.Muon). */
+    return optim_ns_coefs(cfg->muon_ns, &coef) * (4 * s * s * l + 2 * s * s * s);
+}
+
+static struct mat view(const struct param *p, float *flat)
+{
+    return mat(flat + p->offset, DT_F32, p->rows, p->cols);
+}
+
+int optim_norm(struct optim *o, const float *grads, double *norm)
+{
+    struct dev *d = o->dev;
+    double total = 0;
+
+    for (int i = 0; i < o->t->n; i++) {
+        o->sq[i] = 0;
+        if (ours(o, i) && o->t->v[i].optim != PARAM_NONE)
+            d->ops->sumsq(d, &o->sq[i], view(&o->t->v[i], (float *)(uintptr_t)grads));
+    }
+    TRY(d->ops->sync(d));
+    for (int i = 0; i < o->t->n; i++)
+        total += o->sq[i];
+    *norm = sqrt(total);
+    return 0;
+}
+
+double optim_clip(const struct optim_config *cfg, double norm, _Bool *clipped)
+{
+    double f = cfg->clip_norm > 0 ? cfg->clip_norm / (norm + 1e-6) : 1;
+
+    *clipped = f < 1;
+    return f < 1 ? f : 1;
+}
+
+static double muon_ratio(const struct optim_config *cfg, int64_t rows, int64_t cols)
+{
+    if (cfg->muon_scale == OPTIM_SCALE_ORIGINAL)
+        return sqrt(rows > cols ? (double)rows / (double)cols : 1);
+    return 0.2 * sqrt((double)(rows > cols ? rows : cols));
+}
+
+static void step_muon(struct optim *o, float *master, float *grads, double lr_factor, double g_scale)
+{
+    const struct optim_config *c = o->cfg;
+    const struct ns_coef *coef;
+    int n_coef = optim_ns_coefs(c->muon_ns, &coef);
+    struct dev *d = o->dev;
+
+    for (int i = 0; i < o->t->n; i++) {
+        const struct param *p = &o->t->v[i];
+        if (!ours(o, i) || p->optim != PARAM_MUON)
+            continue;
+        struct mat g = view(p, grads);
+        d->ops->muon_momentum(d, g, mat(o->first + o->first_at[i], DT_F32, p->rows, p->cols), g,
+                              g_scale, c->muon_momentum, c->muon_nesterov);
+    }
+    for (int b = 0; b < o->n_buckets; b++) {
+        const struct bucket *k = &o->buckets[b];
+        for (int j = 0; j < k->n; j++) {
+            const struct block *x = &o->blocks[k->first + j];
+            const struct param *p = &o->t->v[x->i_param];
+            o->mats[k->first + j] = (struct mat){ grads + p->offset + x->row * p->cols + x->col, DT_F32,
+                                                  x->rows, x->cols, p->cols };
+        }
+        d->ops->newton_schulz(d, o->mats + k->first, k->n, coef, n_coef, 1e-7);
+        for (int j = 0; j < k->n; j++) {
+            const struct block *x = &o->blocks[k->first + j];
+            const struct param *p = &o->t->v[x->i_param];
+            struct mat w = { master + p->offset + x->row * p->cols + x->col, DT_F32, x->rows, x->cols, p->cols };
+            d->ops->muon_apply(d, w, o->mats[k->first + j], c->muon_lr * lr_factor,
+                               muon_ratio(c, x->rows, x->cols), p->decay ? c->muon_weight_decay : 0);
+        }
+    }
+}
+
+int optim_step(struct optim *o, float *master, float *grads, int64_t t, double lr_factor, double g_scale)
+{
+    const struct optim_config *c = o->cfg;
+    struct dev *d = o->dev;
+
+    step_muon(o, master, grads, lr_factor, g_scale);
+    for (int i = 0; i < o->t->n; i++) {
+        const struct param *p = &o->t->v[i];
+        if (!ours(o, i) || p->optim != PARAM_ADAMW)
+            continue;
+        struct adamw a = {
+            .w = view(p, master), .g = view(p, grads),
+            .m = mat(o->first + o->first_at[i], DT_F32, p->rows, p->cols),
+            .v = mat(o->second + o->second_at[i], DT_F32, p->rows, p->cols),
+            .g_scale = g_scale, .lr = c->adamw_lr * lr_factor,
+            .beta1 = c->adamw_betas[0], .beta2 = c->adamw_betas[1], .eps = c->adamw_eps,
+            .decay = p->decay ? c->adamw_weight_decay : 0, .t = t,
+        };
+        d->ops->adamw(d, &a);
+    }
+    return d->ops->sync(d);
+}
+
+int optim_ns_coefs(int ns, const struct ns_coef **out)
+{
+    static const struct ns_coef jordan[5] = {
+        { 3.4445, -4.7750, 2.0315 }, { 3.4445, -4.7750, 2.0315 }, { 3.4445, -4.7750, 2.0315 },
+        { 3.4445, -4.7750, 2.0315 }, { 3.4445, -4.7750, 2.0315 },
+    };
+    static const struct ns_coef you[5] = {
+        { 4.0848, -6.8946, 2.9270 }, { 3.9505, -6.3029, 2.6377 }, { 3.7418, -5.5913, 2.3037 },
+        { 2.8769, -3.1427, 1.2046 }, { 2.8366, -3.0525, 1.2012 },
+    };
+    /* Polar Express (arXiv 2505.16932) with the safety factor s = 1.01 folded
+     * in: a/s, b/s^3, c/s^5. */
+    static struct ns_coef polar[5];
+    static const double polar_raw[5][3] = {
+        { 8.2872, -23.5959, 17.3004 }, { 4.1071, -2.9478, 0.5448 }, { 3.9487, -2.9089, 0.5518 },
+        { 3.3184, -2.4885, 0.5100 }, { 2.3007, -1.6689, 0.4188 },
+    };
+    /* The Polar Express of microsoft/dion divides by 1.02 norm; that factor is
+     * folded in likewise. */
+    static struct ns_coef dion[5];
+    static const double dion_raw[5][3] = {
+        { 8.1566, -22.4833, 15.8788 }, { 4.0429, -2.8089, 0.5000 }, { 3.8917, -2.7725, 0.5061 },
+        { 3.2858, -2.3681, 0.4645 }, { 2.3465, -1.7098, 0.4232 },
+    };
+    static const struct ns_coef deepseek[10] = {
+        { 3.4445, -4.7750, 2.0315 }, { 3.4445, -4.7750, 2.0315 }, { 3.4445, -4.7750, 2.0315 },
+        { 3.4445, -4.7750, 2.0315 }, { 3.4445, -4.7750, 2.0315 }, { 3.4445, -4.7750, 2.0315 },
+        { 3.4445, -4.7750, 2.0315 }, { 3.4445, -4.7750, 2.0315 }, { 2, -1.5, 0.5 }, { 2, -1.5, 0.5 },
+    };
+    static const struct ns_coef cubic5[5] = {
+        { 3.3657, -3.3421, 0 }, { 2.5744, -1.4957, 0 }, { 2.5369, -1.4313, 0 },
+        { 2.4419, -1.2764, 0 }, { 2.2230, -0.9631, 0 },
+    };
+    double s = 1.01;
+
+    for (int i = 0; i < 5; i++) {
+        polar[i] = (struct ns_coef){ polar_raw[i][0] / s, polar_raw[i][1] / (s * s * s),
+                                     polar_raw[i][2] / (s * s * s * s * s) };
+        double f = i == 0 ? 1.02 : 1;
+        dion[i] = (struct ns_coef){ dion_raw[i][0] / f, dion_raw[i][1] / (f * f * f),
+                                    dion_raw[i][2] / (f * f * f * f * f) };
+    }
+    switch (ns) {
+    case 0: *out = jordan; return 5;
+    case 1: *out = you; return 5;
+    case 2: *out = polar; return 5;
+    case 3: *out = dion; return 5;
+    case 4: *out = deepseek; return 10;
+    case 5: *out = cubic5; return 5;
+    default: BUG_ON(1);
+    }
+}
+
+void optim_bias_update(float *bias, const int64_t *counts, int n, double rate)
+{
+    int64_t total = 0;
+    double shift = 0;
+
+    for (int e = 0; e < n; e++)
+        total += counts[e];
+    /* sign(mean - count) in integers: count * n against the total. */
+    for (int e = 0; e < n; e++)
+        shift += (double)((total > counts[e] * n) - (total < counts[e] * n));
+    shift /= n;
+    for (int e = 0; e < n; e++) {
+        double sign = (double)((total > counts[e] * n) - (total < counts[e] * n));
+        bias[e] = (float)((double)bias[e] + rate * (sign - shift));
+    }
+}
