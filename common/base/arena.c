@@ -21,7 +21,7 @@ struct arena {
     struct chunk *spare;        /* kept by arena_reset() */
 };
 
-static void *must(void *p)
+void *arena_must(void *p)
 {
     if (!p) {
         fputs("moe: out of memory for bookkeeping\n", stderr);
@@ -32,7 +32,7 @@ static void *must(void *p)
 
 struct arena *arena_new(void)
 {
-    return must(calloc(1, sizeof(struct arena)));
+    return arena_must(calloc(1, sizeof(struct arena)));
 }
 
 static void free_list(struct chunk *c)
@@ -76,7 +76,7 @@ static struct chunk *chunk_for(struct arena *a, size_t bytes)
         return c;
     }
     size_t size = bytes > CHUNK_BYTES ? bytes : CHUNK_BYTES;
-    struct chunk *c = must(malloc(sizeof *c + size));
+    struct chunk *c = arena_must(malloc(sizeof *c + size));
     c->size = size;
     c->used = 0;
     return c;
@@ -85,7 +85,7 @@ static struct chunk *chunk_for(struct arena *a, size_t bytes)
 void *arena_alloc(struct arena *a, size_t bytes)
 {
     if (bytes > SIZE_MAX / 2)
-        must(NULL);
+        arena_must(NULL);
     bytes = (bytes + 15) & ~(size_t)15;
     if (!a->head || a->head->size - a->head->used < bytes) {
         struct chunk *c = chunk_for(a, bytes);
@@ -100,7 +100,7 @@ void *arena_alloc(struct arena *a, size_t bytes)
 void *arena_array(struct arena *a, size_t count, size_t size)
 {
     if (size && count > SIZE_MAX / size)
-        must(NULL);
+        arena_must(NULL);
     return arena_alloc(a, count * size);
 }
 

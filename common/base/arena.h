@@ -28,6 +28,10 @@ void *arena_array(struct arena *a, size_t count, size_t size);
 char *arena_strdup(struct arena *a, const char *s);
 char *arena_printf(struct arena *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* p itself; when p is NULL the process ends as above.  For bookkeeping that
+ * grows by realloc. */
+void *arena_must(void *p);
+
 /* Multiplies into *out; ERR_DATA with a sentence on overflow. */
 int size_mul(size_t a, size_t b, size_t *out);
 

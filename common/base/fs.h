@@ -18,7 +18,10 @@ void fs_blob_free(struct fs_blob *b);
 
 /* Output that appears whole or not at all: written to a temporary sibling,
  * then fsync, rename, fsync of the directory by commit.  Until then an abort
- * (or a crash) leaves the old file.  Buffered; fs_out_at() writes anywhere. */
+ * (or a crash) leaves the old file.  Buffered; fs_out_at() writes anywhere.
+ * One thread at a time.  A symbolic link is followed and stays a link; a pipe
+ * or a device is written to in place.  A failed write is remembered: every
+ * later call fails, and commit removes the temporary. */
 struct fs_out;
 int fs_out_open(const char *path, struct fs_out **out);
 int fs_out_write(struct fs_out *f, const void *data, size_t n);
@@ -26,7 +29,8 @@ int fs_out_at(struct fs_out *f, uint64_t offset, const void *data, size_t n);
 int fs_out_reserve(struct fs_out *f, uint64_t bytes);       /* fallocate(2); EOPNOTSUPP tolerated; ENOSPC is an error now, not later */
 uint64_t fs_out_size(const struct fs_out *f);
 const char *fs_out_path(const struct fs_out *f);            /* the final path */
-/* Renames when dir_sync is given the parent is fsynced too. Frees f whatever happens. */
+/* Frees f whatever happens.  ERR_IO: the old file is still there, unless the
+ * very last fsync, that of the directory, failed. */
 int fs_out_commit(struct fs_out *f);
 void fs_out_abort(struct fs_out *f);                        /* removes the temporary; NULL is accepted */
 
@@ -36,7 +40,8 @@ int fs_out_create(const char *path, struct fs_out **out);
 
 int fs_write_file(const char *path, const void *data, size_t n);        /* open + write + commit */
 
-/* Appends one line (with its newline) in one write(2), fsync when sync. */
+/* Appends one line (with its newline) in one write(2), fsync when sync.  A line
+ * that does not fit is taken back.  Symbolic links are refused. */
 int fs_append_line(const char *path, const char *line, size_t n, _Bool sync);
 
 int fs_mkdir(const char *path);                 /* existing directory is fine; ERR_CREATE */
@@ -58,6 +63,10 @@ int fs_list(struct arena *a, const char *path, char ***names, int *n);
 char *fs_join(struct arena *a, const char *dir, const char *name);
 char *fs_parent(struct arena *a, const char *path);
 const char *fs_base(const char *path);
+
+/* True when the name of a directory entry is one of our temporaries, left by a
+ * process that died. */
+_Bool fs_is_temp(const char *name);
 
 /* Whole read at an offset: fewer bytes is ERR_DATA "short by N bytes". */
 int fs_pread(int fd, const char *path, void *buf, size_t n, uint64_t offset);

@@ -9,9 +9,19 @@
 
 #include <stddef.h>
 
+/* Puts something harmless behind closed standard descriptors, so that no file
+ * of ours ever becomes number 0, 1 or 2; a closed stdout stays unwritable. */
+void out_init(void);
+
+/* 0, or ERR_IO at once and on every later call when a write failed, so that
+ * loops end.  That includes a reader that went away; see out_gone(). */
 int out_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 int out_write(const void *data, size_t n);
 int out_flush(void);
+
+/* True when the reader of a pipe went away: ERR_IO of the calls above is then
+ * no failure of the program, and out_close() returns 0. */
+_Bool out_gone(void);
 
 /* ERR_USAGE when stdout is a terminal and force is false: binary data. */
 int out_binary(_Bool force);
