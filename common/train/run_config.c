@@ -1,0 +1,259 @@
+/* run_config.c -- the table of a run's configuration and the rules between keys. */
+#include "train/run_config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "model/model.h"
+
+#define AT(m) offsetof(struct run_config, m)
+
+/* The rows of the sections that other modules own are copied in once, since C
+ * cannot splice arrays of another file into an initialiser. */
+static const struct config_key own_keys[] = {
+    { "init.seed", CONFIG_INT, AT(init_seed), "1", 0, 9007199254740992.0, NULL,
+      "seed of the initial weights", NULL, 0 },
+    { "init.std", CONFIG_FLOAT, AT(init_std), "0.02", 0, 10, NULL,
+      "standard deviation of the initial matrices", NULL, 0 },
+    { "tokenizer", CONFIG_STR, AT(tokenizer), "", 0, 0, NULL,
+      "tokenizer.json of the data; copied into checkpoints", NULL, 0 },
+    DATA_CONFIG_KEYS(struct run_config, data),
+    { "train.steps", CONFIG_INT, AT(steps), "1000", 1, 1e15, NULL, "optimizer steps of the whole run", NULL, 0 },
+    { "train.tokens_per_step", CONFIG_INT, AT(tokens_per_step), "4096", 1, 1e12, NULL,
+      "tokens of one step over all ranks; accumulation follows from it", NULL, 0 },
+    { "train.micro_tokens", CONFIG_INT, AT(micro_tokens), "4096", 1, 1e9, NULL,
+      "tokens of one pass of a rank; a multiple of seq_len", NULL, 0 },
+    { "train.compute_dtype", CONFIG_CHOICE, AT(compute_dtype), "fp32", 0, 0, "fp32|bf16|auto",
+      "arithmetic of activations and matrix products", NULL, 0 },
+    { "train.nonfinite", CONFIG_CHOICE, AT(nonfinite), "stop", 0, 0, "stop|skip",
+      "what a loss or gradient that is not finite does", NULL, 0 },
+    { "train.loss_chunk", CONFIG_INT, AT(loss_chunk), "1024", 1, 1e9, NULL,
+      "tokens whose logits exist at one time", NULL, 0 },
+    { "router.aux_coef", CONFIG_FLOAT, AT(aux_coef), "0", 0, 1e6, NULL, "weight of the balance loss", NULL, 0 },
+    { "router.aux_scope", CONFIG_CHOICE, AT(aux_scope), "sequence", 0, 0, "sequence|batch",
+      "counts of the balance loss: of a sequence, or of the last step", NULL, 0 },
+    { "router.z_coef", CONFIG_FLOAT, AT(z_coef), "0", 0, 1e6, NULL, "weight of the router z-loss", NULL, 0 },
+    { "router.bias_rate", CONFIG_FLOAT, AT(bias_rate), "1e-3", 0, 10, NULL,
+      "step of the selection bias, where the family has one", NULL, 0 },
+    OPTIM_CONFIG_KEYS(struct run_config, optim),
+    { "memory.boundary_every", CONFIG_INT, AT(boundary_every), "1", 0, 1e6, NULL,
+      "layers per kept boundary; 0 keeps every activation and computes none again", NULL, 0 },
+    { "memory.state_home", CONFIG_CHOICE, AT(state_home), "device", 0, 0, "device|host",
+      "where master weights and optimizer state live", NULL, 0 },
+    { "mesh.replicas", CONFIG_INT, AT(replicas), "1", 1, 1e6, NULL, "data-parallel replicas", NULL, 0 },
+    { "mesh.efsdp", CONFIG_INT_AUTO, AT(efsdp), "auto", 1, 1e6, NULL, "ranks that share one expert-parallel slice", NULL, 0 },
+    { "mesh.ep", CONFIG_INT, AT(ep), "1", 1, 1e6, NULL, "expert-parallel ranks", NULL, 0 },
+    { "mesh.rows_cap", CONFIG_INT_AUTO, AT(rows_cap), "auto", 1, 1e12, NULL, "expert rows a rank takes in one round", NULL, 0 },
+    { "mesh.grad_dtype", CONFIG_CHOICE, AT(grad_dtype), "fp32", 0, 0, "fp32|bf16", "gradients between ranks", NULL, 0 },
+    { "mesh.split_replicas", CONFIG_BOOL, AT(split_replicas), "false", 0, 0, NULL,
+      "replicas share the optimizer's work", NULL, 0 },
+    { "mesh.seqs_per_gather", CONFIG_INT, AT(seqs_per_gather), "1", 1, 1e6, NULL,
+      "sequences that pass through a gathered layer", NULL, 0 },
+    { "mesh.gather_dtype", CONFIG_CHOICE, AT(gather_dtype), "auto", 0, 0, "auto|fp32|bf16|fp8", "weights between ranks", NULL, 0 },
+    { "checkpoint.every", CONFIG_INT, AT(ckpt_every), "100", 0, 1e15, NULL,
+      "steps between checkpoints; 0 saves at the end only", NULL, 0 },
+    { "checkpoint.keep", CONFIG_INT, AT(ckpt_keep), "3", 0, 1e9, NULL, "newest checkpoints to keep; 0 keeps all", NULL, 0 },
+    { "checkpoint.async", CONFIG_BOOL, AT(ckpt_async), "false", 0, 0, NULL, "save while training goes on", NULL, 0 },
+    { "eval.every", CONFIG_INT, AT(eval_every), "50", 0, 1e15, NULL, "steps between evaluations; 0: none", NULL, 0 },
+    { "eval.batches", CONFIG_INT, AT(eval_batches), "16", 0, 1e15, NULL,
+      "micro-batches of each set in an evaluation during training; 0: all", NULL, 0 },
+};
+
+#define N_OWN (sizeof own_keys / sizeof own_keys[0])
+#define MAX_KEYS 128
+
+static const struct config_key *all_keys(void)
+{
+    static struct config_key keys[MAX_KEYS];
+    int n = 0;
+
+    for (const struct config_key *k = model_config_keys; k->path; k++) {
+        keys[n] = *k;
+        keys[n++].offset += AT(model);
+    }
+    for (size_t i = 0; i < N_OWN; i++)
+        keys[n++] = own_keys[i];
+    BUG_ON(n >= MAX_KEYS);
+    keys[n] = (struct config_key){ 0 };
+    return keys;
+}
+
+const struct config_key *run_config_keys(void)
+{
+    return all_keys();
+}
+
+/* Collects sentences of several failed rules into one error. */
+struct faults { char text[ERR_MSG_MAX]; size_t n; };
+
+static void fault(struct faults *f, const struct config *c, const char *key, const char *what)
+{
+    int k = snprintf(f->text + f->n, sizeof f->text - f->n, "%s%s: %s: %s", f->n ? "\n" : "",
+                     config_where(c, key), key, what);
+    if (k > 0)
+        f->n = f->n + (size_t)k < sizeof f->text ? f->n + (size_t)k : sizeof f->text - 1;
+}
+
+static void check_later_stages(const struct run_config *r, const struct config *c, struct faults *f)
+{
+    if (r->compute_dtype == COMPUTE_BF16)
+        fault(f, c, "train.compute_dtype", "bf16 is not built into this version; fp32 or auto");
+    if (r->state_home != 0)
+        fault(f, c, "memory.state_home", "host is not built into this version; device");
+    if (r->replicas > 1)
+        fault(f, c, "mesh.replicas", "several ranks are not built into this version; 1");
+    if (r->efsdp > 1)
+        fault(f, c, "mesh.efsdp", "several ranks are not built into this version; 1 or auto");
+    if (r->ep > 1)
+        fault(f, c, "mesh.ep", "several ranks are not built into this version; 1");
+    if (r->rows_cap > 0)
+        fault(f, c, "mesh.rows_cap", "one rank needs no rounds in this version; auto");
+    if (r->split_replicas)
+        fault(f, c, "mesh.split_replicas", "several ranks are not built into this version; false");
+    if (r->grad_dtype != 0)
+        fault(f, c, "mesh.grad_dtype", "bf16 is not built into this version; fp32");
+    if (r->seqs_per_gather > 1)
+        fault(f, c, "mesh.seqs_per_gather", "more than 1 is not built into this version");
+    if (r->gather_dtype > 1)
+        fault(f, c, "mesh.gather_dtype", "not built into this version; auto or fp32");
+    if (r->ckpt_async)
+        fault(f, c, "checkpoint.async", "true is not built into this version; false");
+}
+
+static void check_rules(const struct run_config *r, const struct config *c, struct faults *f)
+{
+    char what[256];
+
+    if (r->micro_tokens % r->data.seq_len) {
+        snprintf(what, sizeof what, "%lld is not a multiple of data.seq_len %lld", (long long)r->micro_tokens,
+                 (long long)r->data.seq_len);
+        fault(f, c, "train.micro_tokens", what);
+    }
+    if (r->tokens_per_step % r->micro_tokens) {
+        snprintf(what, sizeof what, "%lld is not a multiple of train.micro_tokens %lld",
+                 (long long)r->tokens_per_step, (long long)r->micro_tokens);
+        fault(f, c, "train.tokens_per_step", what);
+    }
+    if (r->boundary_every > r->model.num_hidden_layers)
+        fault(f, c, "memory.boundary_every", "larger than the number of layers");
+    check_later_stages(r, c, f);
+}
+
+int run_config_load(const char *file, char **overrides, int n_overrides, struct run_config *out)
+{
+    struct run_config r = { 0 };
+    struct faults f = { .n = 0 };
+    const char *model_path = NULL;
+    int rc;
+
+    TRY(config_load(file, overrides, n_overrides, all_keys(), &r, &model_path, &r.source));
+    if (model_path)
+        rc = model_config_read(&r.model, model_path, r.data.seq_len);
+    else
+        rc = model_config_finish(&r.model, r.source);
+    if (rc < 0)
+        goto out;
+    if (r.tokenizer && !r.tokenizer[0])
+        r.tokenizer = NULL;
+    check_rules(&r, r.source, &f);
+    if (f.n) {
+        rc = err_set(ERR_USAGE, "%s", f.text);
+        goto out;
+    }
+    TRY_OUT(rc, data_config_check(&r.data));
+    TRY_OUT(rc, optim_config_check(&r.optim, r.steps, r.source));
+    if (r.compute_dtype == COMPUTE_AUTO)
+        TRY_OUT(rc, config_note(r.source, "train.compute_dtype", "fp32", "auto"));
+    *out = r;
+    return 0;
+out:
+    run_config_fini(&r);
+    return rc;
+}
+
+void run_config_fini(struct run_config *c)
+{
+    if (!c)
+        return;
+    model_config_fini(&c->model);
+    config_free(c->source);
+    c->source = NULL;
+}
+
+/* The text of one key in a printed configuration: "key: value" lines with two
+ * spaces of indent a level, as config_print() writes them. */
+struct line { char path[256], value[512]; };
+
+static const char *next_line(const char *at, struct line *l, char stack[8][96])
+{
+    while (*at) {
+        const char *end = strchr(at, '\n');
+        size_t n = end ? (size_t)(end - at) : strlen(at);
+        size_t indent = strspn(at, " ");
+        const char *colon = memchr(at, ':', n);
+        const char *from = at;
+        at = end ? end + 1 : at + n;
+        if (!colon || from[indent] == '#' || indent / 2 >= 8)
+            continue;
+        size_t key_n = (size_t)(colon - from) - indent;
+        snprintf(stack[indent / 2], 96, "%.*s", (int)key_n, from + indent);
+        if (colon + 1 >= from + n)
+            continue;           /* a section */
+        int k = 0;
+        l->path[0] = '\0';
+        for (size_t i = 0; i <= indent / 2; i++)
+            k += snprintf(l->path + k, sizeof l->path - (size_t)k, "%s%s", i ? "." : "", stack[i]);
+        snprintf(l->value, sizeof l->value, "%.*s", (int)(from + n - colon - 2), colon + 2);
+        return at;
+    }
+    return NULL;
+}
+
+static const char *value_of(const char *text, const char *path, struct line *l)
+{
+    char stack[8][96];
+
+    for (const char *at = text; (at = next_line(at, l, stack));)
+        if (strcmp(l->path, path) == 0)
+            return l->value;
+    return "(unset)";
+}
+
+/* Keys whose change makes another model or another order of the data. */
+static _Bool is_identity(const char *path)
+{
+    static const char *const fixed[] = { "data.train", "data.seq_len", "data.seed", "train.tokens_per_step",
+                                         "init.seed", "init.std" };
+
+    if (strncmp(path, "model.", 6) == 0 || strcmp(path, "model") == 0)
+        return 1;
+    for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++)
+        if (strcmp(path, fixed[i]) == 0)
+            return 1;
+    return 0;
+}
+
+int run_config_compare(const struct run_config *now, const struct run_config *was, struct arena *a, char **notes)
+{
+    char *text = config_print(now->source, 0), *old = config_print(was->source, 0);
+    char stack[8][96];
+    struct line l, o;
+    int rc = 0;
+
+    *notes = arena_strdup(a, "");
+    for (const char *at = text; rc == 0 && (at = next_line(at, &l, stack));) {
+        const char *v = value_of(old, l.path, &o);
+        if (strcmp(v, l.value) == 0)
+            continue;
+        if (is_identity(l.path))
+            rc = err_set(ERR_USAGE, "%s: %s: %s, but the run was begun with %s; use another RUN directory",
+                         config_where(now->source, l.path), l.path, l.value, v);
+        else
+            *notes = arena_printf(a, "%s%s%s: %s, was %s", *notes, **notes ? "\n" : "", l.path, l.value, v);
+    }
+    free(text);
+    free(old);
+    return rc;
+}

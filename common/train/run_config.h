@@ -1,0 +1,55 @@
+/* run_config.h -- the whole configuration of a run (FORMATS 1), one table.
+ *
+ * Each section's keys live with the module that obeys them; this file puts the
+ * sections together, adds those of the trainer, and checks what concerns
+ * several keys.  Values that a later stage brings are refused (ERR_USAGE). */
+#ifndef TRAIN_RUN_CONFIG_H
+#define TRAIN_RUN_CONFIG_H
+
+#include "base/config.h"
+#include "data/data_config.h"
+#include "model/model_config.h"
+#include "optim/optim_config.h"
+
+enum { NONFINITE_STOP, NONFINITE_SKIP };
+enum { COMPUTE_FP32, COMPUTE_BF16, COMPUTE_AUTO };
+
+struct run_config {
+    struct model_config model;
+    int64_t init_seed;
+    double init_std;
+    char *tokenizer;                    /* path; NULL: none given */
+    struct data_config data;
+    int64_t steps, tokens_per_step, micro_tokens, loss_chunk;
+    int compute_dtype, nonfinite;
+    double aux_coef, z_coef, bias_rate;
+    int aux_scope;                      /* enum aux_scope */
+    struct optim_config optim;
+    int64_t boundary_every;
+    int state_home;
+    int64_t replicas, efsdp, ep, rows_cap, seqs_per_gather;     /* -1: auto */
+    int grad_dtype, gather_dtype;
+    _Bool split_replicas;
+    int64_t ckpt_every, ckpt_keep;
+    _Bool ckpt_async;
+    int64_t eval_every, eval_batches;   /* 0: never; all windows */
+    struct config *source;              /* for places, printing and the digest; owned */
+};
+
+/* Reads file ("-" stdin; NULL: defaults), applies key.path=value overrides,
+ * fills family defaults and checks everything.  Paths of data and tokenizer
+ * are relative to the working directory, like operands.  ERR_USAGE with all errors, ERR_NOINPUT.  *out is filled only on
+ * success; run_config_fini() it. */
+int run_config_load(const char *file, char **overrides, int n_overrides, struct run_config *out);
+void run_config_fini(struct run_config *c);
+
+/* What identifies the model and the data order: two runs whose identities differ
+ * are not the same run.  The text names the first difference ("model.head_dim:
+ * 64, was 32"); shape or data: ERR_USAGE; *notes collects the other differences,
+ * one a line, in arena a. */
+int run_config_compare(const struct run_config *now, const struct run_config *was, struct arena *a, char **notes);
+
+/* The table itself, for moe-formats(5) and its test. */
+const struct config_key *run_config_keys(void);
+
+#endif
