@@ -50,9 +50,11 @@ void mem_free(struct mem *m);
 /* Record mode, before anything was taken. */
 void mem_record(struct mem *m);
 
-/* A buffer for the whole run, taken outside programs.  64-byte aligned.
- * Recording: a fake address that must not be touched; the real one is had by
- * mem_address() after the carve.  ERR_IO when memory cannot be had. */
+/* A buffer for the whole run, taken outside programs.  64-byte aligned and, in
+ * the carved reservation, zero.  Recording: a fake address that must not be
+ * touched.  After the carve the same set-up code runs again with the real
+ * device, and its calls get the planned addresses in the recorded order, with
+ * name and size checked.  ERR_IO when memory cannot be had (plain mode). */
 int mem_keep(struct mem *m, enum mem_class c, const char *name, size_t bytes, void **out);
 
 /* Programs: begin, then take and give in any order, then end (everything
@@ -62,12 +64,13 @@ void *mem_take(struct mem *m, enum mem_class c, const char *name, size_t bytes);
 void mem_give(struct mem *m, void *p);
 int mem_end(struct mem *m);
 
-/* Packs, then maps.  After mem_carve() the kept buffers' fake addresses are
- * translated by mem_address(). */
+/* Packs (after recording); maps the one reservation and rewinds the tape of
+ * kept buffers, so that keep() plays it; seals: every kept buffer of the tape
+ * must have been played, and a later mem_keep() is our bug. */
 int mem_plan(struct mem *m);
 int mem_carve(struct mem *m);
-void *mem_address(const struct mem *m, const void *fake);
-void mem_seal(struct mem *m);           /* a later mem_keep() is BUG_ON */
+int mem_seal(struct mem *m);            /* ERR_BUG names what is missing */
+_Bool mem_recording(const struct mem *m);
 
 size_t mem_planned(const struct mem *m);        /* bytes of the one reservation */
 size_t mem_used(const struct mem *m);           /* bytes mapped */
