@@ -113,6 +113,15 @@ quiet() {
 	[ "${#lines[@]}" -eq 2 ]
 }
 
+@test "a module of two sources shares the name of its header, and only of a header that is there" {
+	put common/base/fs.h '/* fs.h -- files. */'
+	put common/base/fs_out.c '/* fs_out.c -- files. */' 'int fs_write;'
+	put common/base/ab_out.c '/* ab_out.c -- wrong. */' 'int ab_write;'
+	objects
+	caught symbols common/base/ab_out.c:2: 'external symbol ab_write'
+	[ "${#lines[@]}" -eq 1 ]
+}
+
 @test "a source without an object is caught, so that the rule cannot pass unseen" {
 	objects
 	put common/base/late.c '/* late.c -- late. */'

@@ -14,8 +14,14 @@ while read -r f; do
 		echo "$f:1: has no object in $MOE_BUILD; run make"
 		continue
 	fi
-	# Prefixes: the words of the path from its folder on, "-" as "_".
+	# Prefixes: the words of the path from its folder on, "-" as "_"; and for
+	# fs_out.c beside fs.h also fs, since a module may have several sources.
 	allowed=$(echo "${f%.c}" | sed 's|^common/||; s|^src/||; s|-|_|g' | tr '/' ' ')
+	part=${f%.c}
+	while [ "$part" != "${part%_*}" ]; do
+		part=${part%_*}
+		if [ -f "$part.h" ]; then allowed="$allowed ${part##*/}"; fi
+	done
 	"${NM:-nm}" -g --defined-only "$o" | awk -v f="$f" -v allowed="$allowed" '
 		BEGIN {
 			n = split(allowed, a, " ")
