@@ -36,7 +36,7 @@ say = $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
 # Contraction is off so that ref, the tests and every layout round alike; the
 # cpu kernels may contract, since conform compares them within a derived
 # tolerance.  errno of libm is never read.
-warnings := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wundef
+warnings := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wundef -Werror=implicit-function-declaration
 std_flags := -std=c11 -D_GNU_SOURCE -fopenmp -fno-math-errno -ffp-contract=off $(warnings) \
              $(if $(WERROR),-Werror) \
              $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer $(if $(findstring thread,$(SAN)),,-fno-sanitize-recover=all))

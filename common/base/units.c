@@ -239,7 +239,7 @@ char *units_shortest(char *buf, double v)
     for (; *p != 'e'; p++)
         if (*p != '.')
             digits[n++] = *p;
-    int e = atoi(p + 1);
+    int e = (int)strtol(p + 1, NULL, 10);
     while (n > 1 && digits[n - 1] == '0')
         n--;
     digits[n] = '\0';
