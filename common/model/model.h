@@ -12,7 +12,12 @@
  *
  * Weights and gradients are reached through struct model_io, so that a sharded
  * trainer can gather a layer into a slot and reduce a gradient when it is done;
- * the model never knows where they live. */
+ * the model never knows where they live.
+ *
+ * Everything a pointer of struct model_batch, weights, gradients, counts, frac
+ * and forced points to is device memory: the model hands it to ops and never
+ * reads it itself; what it needs on the host comes through the copy op.  So the
+ * same code runs over the trace device, where no address may be touched. */
 #ifndef MODEL_MODEL_H
 #define MODEL_MODEL_H
 
@@ -52,6 +57,8 @@ struct model_batch {
     int64_t n_tokens, seq_len;  /* whole sequences: n_tokens a multiple of seq_len */
     const int32_t *ids;         /* [n] */
     const int32_t *targets;     /* [n], -1: none */
+    const uint8_t *valid;       /* [n], 1 where there is a target */
+    int64_t n_valid;
     const int32_t *doc_start;   /* [n], index in this batch of the first token of the document in its window */
     const int32_t *positions;   /* [n] */
 };
@@ -60,7 +67,6 @@ struct model_batch {
 struct model_sums {
     double nll;                 /* sum over valid targets */
     double aux, z;              /* raw sums over layers (router.h units, before coefficients) */
-    int64_t n_valid;
 };
 
 struct model;
@@ -80,7 +86,7 @@ int model_new(struct arena *a, const struct param_table *t, const struct model_o
 int model_train(struct model *m, const struct model_batch *b, double inv_valid, _Bool first,
                 const double *frac, const uint16_t *forced, int64_t *counts, struct model_sums *sums);
 
-/* Forward only: nll [n_tokens] (0 where no target), counts nothing. */
+/* Forward only: nll [n_tokens] (device; 0 where no target), counts nothing. */
 int model_eval(struct model *m, const struct model_batch *b, double *nll, struct model_sums *sums);
 
 /* Forward only, logits of all tokens: [n_tokens][vocab] of opts.dtype. For
