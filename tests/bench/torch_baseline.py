@@ -73,6 +73,8 @@ def read_config(path, overrides):
             node[last] = json.loads(text)
         except ValueError:
             node[last] = text
+    if not isinstance(config["model"], dict) or config["model"]["model_type"] != "glm4_moe":
+        sys.exit("torch_baseline: the baseline needs a model section of model_type glm4_moe")
     return config
 
 
@@ -91,8 +93,6 @@ def number(value):
 
 def build_model(config, mode, init):
     m = config["model"]
-    if isinstance(m, str) or m["model_type"] != "glm4_moe":
-        sys.exit("torch_baseline: the baseline needs a model section of model_type glm4_moe")
     names = ("hidden_size num_hidden_layers num_attention_heads num_key_value_heads head_dim vocab_size num_experts_per_tok "
              "moe_intermediate_size n_shared_experts first_k_dense_replace norm_topk_prob routed_scaling_factor "
              "use_qk_norm tie_word_embeddings attention_bias").split()
