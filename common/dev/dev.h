@@ -25,25 +25,7 @@
 #include <stdint.h>
 
 #include "base/dtype.h"
-
-struct mat {
-    void *p;
-    enum dtype dt;
-    int64_t rows, cols, ld;     /* ld: elements between rows */
-};
-
-static inline struct mat mat(void *p, enum dtype dt, int64_t rows, int64_t cols)
-{
-    return (struct mat){ p, dt, rows, cols, cols };
-}
-
-/* Rows [first, first + n) of m. */
-static inline struct mat mat_rows(struct mat m, int64_t first, int64_t n)
-{
-    m.p = (char *)m.p + (size_t)(first * m.ld) * dtype_size(m.dt);
-    m.rows = n;
-    return m;
-}
+#include "dev/mat.h"
 
 /* What an op may ask of its scratch memory: filled by the trainer from the
  * configuration, answered by ws_bytes() below. */
