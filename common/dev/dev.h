@@ -30,10 +30,10 @@
 /* What an op may ask of its scratch memory: filled by the trainer from the
  * configuration, answered by ws_bytes() below. */
 struct dev_limits {
-    int64_t max_rows;           /* tokens or expert rows of any matrix */
-    int64_t max_cols;           /* widest matrix of a row-wise op (not the vocabulary) */
+    int64_t max_rows;           /* tokens, keys or expert rows of any matrix */
+    int64_t max_cols;           /* widest matrix of a row-wise op, n_experts included (not the vocabulary) */
     int64_t n_heads, head_dim;
-    int64_t ns_rows, ns_cols;   /* largest matrix of newton_schulz */
+    int64_t ns_rows, ns_cols;   /* newton_schulz: most rows, most cols of any matrix */
 };
 
 struct dev_options { int threads; };    /* 0: all that the affinity mask allows */
@@ -50,6 +50,7 @@ struct dev {
  * j0 + i where j0 = n_keys - n_queries, and sees keys doc_start[i] .. j0 + i.
  * Head h reads key/value head h / (n_heads / n_kv_heads).
  *   s = scale * q k^T, p = softmax(s), o = p v, lse = log sum exp(s)
+ * Backward is given o and lse as forward wrote them and may read them.
  * Never stores anything of size queries x keys. */
 struct attn {
     struct mat q, k, v, o;      /* [nq][n_heads*head_dim], [nk][n_kv_heads*head_dim] x2, [nq][n_heads*head_dim] */
@@ -79,6 +80,7 @@ enum scoring { SCORING_SOFTMAX, SCORING_SIGMOID };
  *        are divided by their sum over experts):
  *        aux_sum += E/(k T_s) sum_i c_i sum_{t valid} p_ti
  *        With frac != NULL (scope batch) c_i/(k T_s) is replaced by frac[i].
+ *        seq_len is read only when aux is wanted; the last sequence may be shorter.
  *   z:   z_sum += sum_{t valid} logsumexp(logits_t)^2
  * Both sums are added to (double); gradients are aux_scale and z_scale times
  * those of the sums.  Formulas: DESIGN 4 and FORMATS 3; Switch Transformers
@@ -93,7 +95,7 @@ struct router {
     const void *bias;           /* F32 [E] or NULL */
     uint16_t *idx;              /* [n][k] */
     struct mat w;               /* stat [n][k] */
-    int64_t *counts;            /* [E], added to; NULL: not counted */
+    int64_t *counts;            /* [E], chosen slots of all tokens are added; NULL: not counted */
     const uint8_t *valid;       /* [n]; NULL: all tokens count in aux and z */
     const double *frac;         /* [E] or NULL */
     double *aux_sum, *z_sum;    /* NULL: not wanted */
@@ -112,7 +114,8 @@ struct route_map {
 };
 
 /* Grouped GEMM over expert-sorted rows; w[e] is the matrix of expert e, all of
- * one shape [n_out][n_in] and type, contiguous. */
+ * one shape [n_out][n_in] and type, contiguous.  Rows from offsets[E] on are
+ * neither read nor written. */
 struct group {
     int n_experts;
     const int32_t *offsets;     /* [E+1] */
@@ -121,7 +124,7 @@ struct group {
     enum dtype w_dt;
 };
 
-/* One Newton-Schulz step list: x <- a x + (b (x x^T) + c (x x^T)^2) x. */
+/* One Newton-Schulz step: x <- a x + (b (x x^T) + c (x x^T)^2) x. */
 struct ns_coef { double a, b, c; };
 
 struct adamw {
@@ -218,19 +221,20 @@ struct dev_ops {
     /* m = mu m + (1-mu) s g; u = nesterov ? (1-mu) s g + mu m : m; s = g_scale.
      * u may be g. */
     void (*muon_momentum)(struct dev *d, struct mat u, struct mat m, struct mat g, double g_scale, double mu, _Bool nesterov);
-    /* Orthogonalises n matrices of one shape (each with its own ld) in place: divided by
-     * max(Frobenius norm, eps), transposed when rows > cols, n_steps quintic
-     * steps.  A zero matrix stays zero. */
+    /* Orthogonalises n matrices of one shape (each with its own ld) in place:
+     * divided by max(Frobenius norm, eps), transposed when rows > cols (and
+     * back), step i with coef[i] for i < n_steps.  A zero matrix stays zero. */
     void (*newton_schulz)(struct dev *d, const struct mat *x, int n, const struct ns_coef *coef, int n_steps, double eps);
     /* w = w (1 - lr decay) - lr ratio u */
     void (*muon_apply)(struct dev *d, struct mat w, struct mat u, double lr, double ratio, double decay);
 };
 
-/* Devices by name: "ref", "cpu".  ERR_ABSENT for one that is not built in. */
+/* Devices by name: "ref", "cpu".  ERR_ABSENT for one that is not built in.
+ * o may be NULL for the defaults. */
 int dev_open(const char *name, const struct dev_options *o, struct dev *out);
 void dev_close(struct dev *d);
 
-/* Names of the devices built in, NULL-terminated. */
+/* Names of the devices built in, NULL-terminated.  "ref" comes first. */
 const char *const *dev_names(void);
 
 /* Statistics type that goes with an activation type. */
