@@ -267,7 +267,9 @@ def same_training(tmp):
 # ---- our checkpoint, opened by transformers
 
 def window_losses(model, tokens, eod):
-    """Sum of the cross entropy and number of targets over all windows, with attention inside documents."""
+    """Sum of the cross entropy and number of targets over all windows, with attention inside documents.
+
+    The experts must run eager: grouped_mm wants strides in multiples of 16 bytes, which tiny experts do not have."""
     total, count = 0.0, 0
     for start in range(0, len(tokens) - SEQ_LEN, SEQ_LEN):
         window = torch.tensor(tokens[start:start + SEQ_LEN + 1], dtype=torch.int64)
@@ -340,7 +342,8 @@ def opens_our_checkpoint(case):
 
         directory = os.path.join(run, "latest")
         model, info = transformers.AutoModelForCausalLM.from_pretrained(
-            directory, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
+            directory, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager",
+            output_loading_info=True)
         odd = {k: sorted(v)[:2] for k, v in info.items() if v}
         unless(not odd, f"loading reports {odd}")
         for name, t in model.state_dict().items():
