@@ -103,7 +103,6 @@ C
 }
 
 @test "set-up names the one line to run, and ends with 69, when it may not install" {
-	[ "$(id -u)" -eq 0 ] || skip "only root can show what another user sees"
 	mkdir "$BATS_TEST_TMPDIR/bin"
 	# Every tool but bats, for a user who is not root and has no sudo.
 	for t in sh id cc gcc as ld make pkg-config mktemp rm mkdir cat sed grep head tail tr sort dirname shellcheck mandoc clang apt-get env; do
