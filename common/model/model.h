@@ -66,14 +66,16 @@ struct model_batch {
 /* Sums over one micro-batch. */
 struct model_sums {
     double nll;                 /* sum over valid targets */
-    double aux, z;              /* raw sums over layers (router.h units, before coefficients) */
+    double aux, z;              /* raw sums over layers (dev.h struct router, before coefficients) */
+    double fwd_s;               /* seconds of the forward part, added to */
 };
 
 struct model;
 
 /* Everything for the run is kept through mem; per-pass buffers are taken inside
- * the caller's mem_begin/end program, in a fixed order.  dev, mem, table and io
- * are borrowed. */
+ * the caller's mem_begin/end program, in a fixed order and with sizes that
+ * follow from the options alone (micro_tokens, never a smaller batch's tokens).
+ * dev, mem, table and io are borrowed. */
 int model_new(struct arena *a, const struct param_table *t, const struct model_opts *o,
               struct dev *dev, struct mem *mem, const struct model_io *io, struct model **out);
 

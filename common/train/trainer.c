@@ -1,0 +1,272 @@
+/* trainer.c -- building a trainer twice: once to know, once to run. */
+#include "train/trainer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "dev/trace.h"
+
+static const void *io_weight(void *ctx, int i)
+{
+    struct trainer *t = ctx;
+
+    return t->master + t->table.v[i].offset;
+}
+
+static void *io_grad(void *ctx, int i)
+{
+    struct trainer *t = ctx;
+
+    return t->grads + t->table.v[i].offset;
+}
+
+static struct dev_limits limits(const struct trainer *t)
+{
+    const struct model_config *m = &t->cfg->model;
+    struct dev_limits l = { .n_heads = m->num_attention_heads, .head_dim = m->head_dim };
+    int64_t micro = t->cfg->micro_tokens;
+
+    l.max_rows = micro * m->num_experts_per_tok;
+    if (t->opts.what & TRAINER_DECODE && l.max_rows < t->opts.max_positions)
+        l.max_rows = t->opts.max_positions;
+    l.max_cols = m->hidden_size;
+    for (int i = 0; i < t->table.n; i++) {
+        const struct param *p = &t->table.v[i];
+        if (p->kind != PARAM_EMBED && p->kind != PARAM_HEAD) {
+            l.max_cols = p->rows > l.max_cols ? p->rows : l.max_cols;
+            l.max_cols = p->cols > l.max_cols ? p->cols : l.max_cols;
+        }
+        if (p->optim == PARAM_MUON && p->rows * p->cols > l.ns_rows * l.ns_cols) {
+            l.ns_rows = p->rows;
+            l.ns_cols = p->cols;
+        }
+    }
+    return l;
+}
+
+static int keep(struct trainer *t, enum mem_class c, const char *name, int64_t n, size_t size, void *out)
+{
+    return mem_keep(t->mem, c, name, (size_t)n * size, out);
+}
+
+/* Kept buffers in a fixed order: the tape of the set-up. */
+static int build(struct trainer *t)
+{
+    const struct run_config *c = t->cfg;
+    const struct model_config *m = &c->model;
+    unsigned what = t->opts.what;
+    int64_t cells = m->num_hidden_layers * m->num_experts, n = c->micro_tokens;
+
+    TRY(keep(t, MEM_MASTER, "parameters", t->table.n_elems, sizeof(float), &t->master));
+    if (what & TRAINER_GRADS || what & TRAINER_OPTIM)
+        TRY(keep(t, MEM_GRAD, "gradients", t->table.n_elems, sizeof(float), &t->grads));
+    TRY(keep(t, MEM_ROUTING, "expert counts of the step", cells, sizeof(int64_t), &t->counts));
+    TRY(keep(t, MEM_ROUTING, "expert shares of the last step", cells, sizeof(double), &t->frac));
+    if (what & (TRAINER_DATA | TRAINER_VALID)) {
+        TRY(keep(t, MEM_BATCH, "ids", n, sizeof(int32_t), &t->batch.ids));
+        TRY(keep(t, MEM_BATCH, "targets", n, sizeof(int32_t), &t->batch.targets));
+        TRY(keep(t, MEM_BATCH, "document starts", n, sizeof(int32_t), &t->batch.doc_start));
+        TRY(keep(t, MEM_BATCH, "positions", n, sizeof(int32_t), &t->batch.positions));
+        TRY(keep(t, MEM_BATCH, "valid", n, 1, &t->valid));
+        TRY(keep(t, MEM_BATCH, "nll", n, sizeof(double), &t->nll));
+    }
+    if (what & TRAINER_MODEL) {
+        struct model_opts o = {
+            .dtype = DT_F32, .micro_tokens = n, .seq_len = c->data.seq_len, .loss_chunk = c->loss_chunk,
+            .boundary_every = (int)c->boundary_every, .aux_coef = c->aux_coef, .z_coef = c->z_coef,
+            .aux_scope = c->aux_scope,
+            .max_positions = what & TRAINER_DECODE ? t->opts.max_positions : c->data.seq_len,
+        };
+        if (o.loss_chunk > n)
+            o.loss_chunk = n;
+        TRY(model_new(t->build, &t->table, &o, &t->dev, t->mem, &t->io, &t->model));
+        if (what & TRAINER_DECODE) {
+            TRY(keep(t, MEM_CACHE, "logits of the last token", m->vocab_size, sizeof(float), &t->logits));
+            TRY(model_cache_new(t->model));
+        }
+    }
+    if (what & TRAINER_OPTIM)
+        TRY(optim_new(t->build, &t->table, NULL, &c->optim, &t->dev, t->mem, &t->optim));
+    struct dev_limits lim = limits(t);
+    t->dev.ws_size = t->dev.ops->ws_bytes(&t->dev, &lim);
+    return keep(t, MEM_WS, "device scratch", (int64_t)t->dev.ws_size, 1, &t->dev.ws);
+}
+
+static struct model_batch whole_batch(struct trainer *t)
+{
+    return (struct model_batch){
+        .n_tokens = t->cfg->micro_tokens, .seq_len = t->cfg->data.seq_len, .ids = t->batch.ids,
+        .targets = t->batch.targets, .valid = t->valid, .doc_start = t->batch.doc_start,
+        .positions = t->batch.positions,
+    };
+}
+
+/* Every program of the run, over the trace device. */
+static int record(struct trainer *t)
+{
+    struct model_sums sums;
+    struct model_batch b = whole_batch(t);
+    unsigned what = t->opts.what;
+
+    if (what & TRAINER_GRADS && what & TRAINER_MODEL) {
+        TRY(mem_begin(t->mem, "train"));
+        TRY(model_train(t->model, &b, 1, 1, t->frac, NULL, t->counts, &sums));
+        TRY(mem_end(t->mem));
+    }
+    if (what & TRAINER_OPTIM) {
+        double norm;
+        TRY(mem_begin(t->mem, "optim"));
+        TRY(optim_norm(t->optim, t->grads, &norm));
+        TRY(optim_step(t->optim, t->master, t->grads, 1, 1, 1));
+        TRY(mem_end(t->mem));
+    }
+    if (what & (TRAINER_VALID | TRAINER_DATA) && what & TRAINER_MODEL) {
+        TRY(mem_begin(t->mem, "eval"));
+        TRY(model_eval(t->model, &b, t->nll, &sums));
+        TRY(mem_end(t->mem));
+    }
+    if (what & TRAINER_DECODE) {
+        /* The first call feeds a prompt piece of the largest size. */
+        TRY(mem_begin(t->mem, "decode"));
+        TRY(model_decode(t->model, NULL, t->cfg->micro_tokens < t->opts.max_positions ? t->cfg->micro_tokens
+                                                                                     : t->opts.max_positions, t->logits));
+        TRY(mem_end(t->mem));
+    }
+    return 0;
+}
+
+static int load_vocab(struct trainer *t)
+{
+    const struct trainer_options *o = &t->opts;
+    const struct run_config *c = t->cfg;
+    struct fs_blob blob = { 0 };
+
+    t->eod = -1;
+    if (o->tokenizer_text) {
+        t->vocab_text = malloc(o->tokenizer_bytes + 1);
+        if (!t->vocab_text)
+            return err_set(ERR_IO, "out of memory for the tokenizer");
+        memcpy(t->vocab_text, o->tokenizer_text, o->tokenizer_bytes);
+        t->vocab_bytes = o->tokenizer_bytes;
+    } else if (c->tokenizer) {
+        TRY(fs_read(c->tokenizer, &blob));
+        t->vocab_text = blob.data;      /* taken: fs_read() gives malloc'ed memory */
+        t->vocab_bytes = blob.size;
+    } else {
+        return 0;
+    }
+    TRY(tok_vocab_parse(o->tokenizer_text ? o->tokenizer_name : c->tokenizer, t->vocab_text, t->vocab_bytes, &t->vocab));
+    if (tok_vocab_size(t->vocab) > c->model.vocab_size)
+        return err_set(ERR_USAGE, "%s: %d tokens do not fit into model.vocab_size %lld", tok_vocab_name(t->vocab),
+                       tok_vocab_size(t->vocab), (long long)c->model.vocab_size);
+    if (tok_vocab_n_specials(t->vocab) > 0) {
+        const char *content;
+        t->eod = tok_vocab_special(t->vocab, 0, &content);
+    }
+    return 0;
+}
+
+static int open_data(struct trainer *t)
+{
+    unsigned what = (t->opts.what & TRAINER_DATA ? LOADER_TRAIN : 0) | (t->opts.what & TRAINER_VALID ? LOADER_VALID : 0);
+    struct loader_vocab v = { .vocab_size = t->cfg->model.vocab_size };
+
+    if (!what || t->opts.plan_only)
+        return 0;
+    if (t->vocab) {
+        v.hash = tok_vocab_hash(t->vocab);
+        v.vocab_size = tok_vocab_size(t->vocab);
+        v.byte_len = tok_vocab_text_bytes(t->vocab);
+    }
+    return loader_open(&t->cfg->data, t->vocab ? &v : NULL, (int)what, &t->loader);
+}
+
+int trainer_open(const struct run_config *cfg, const struct trainer_options *o, struct trainer **out)
+{
+    struct trainer *t = calloc(1, sizeof *t);
+    struct dev_options dopt = { .threads = o->threads };
+    struct dev trace = { 0 }, real = { 0 };
+    int rc;
+
+    if (!t)
+        return err_set(ERR_IO, "out of memory");
+    t->cfg = cfg;
+    t->opts = *o;
+    t->arena = arena_new();
+    t->build = arena_new();
+    t->io = (struct model_io){ .ctx = t, .weight = io_weight, .grad = io_grad };
+    t->mem = mem_new();
+    TRY_OUT(rc, load_vocab(t));
+    TRY_OUT(rc, open_data(t));
+    TRY_OUT(rc, params_build(t->arena, &cfg->model, &t->table));
+    TRY_OUT(rc, dev_open(o->device, &dopt, &real));
+    if (!real.ops->takes(DT_F32)) {
+        rc = err_set(ERR_ABSENT, "device %s does not compute in fp32", o->device);
+        goto out;
+    }
+    TRY_OUT(rc, trace_open(&real, &trace));
+    mem_record(t->mem);
+    t->dev = trace;
+    TRY_OUT(rc, build(t));
+    TRY_OUT(rc, record(t));
+    TRY_OUT(rc, mem_plan(t->mem));
+    if (!o->plan_only) {
+        arena_reset(t->build);
+        t->model = NULL;
+        t->optim = NULL;
+        TRY_OUT(rc, mem_carve(t->mem));
+        t->dev = real;
+        TRY_OUT(rc, build(t));
+        TRY_OUT(rc, mem_seal(t->mem));
+        dev_close(&trace);
+        memset(&real, 0, sizeof real);
+    } else {
+        dev_close(&real);
+    }
+    *out = t;
+    return 0;
+out:
+    if (t->dev.ops == trace.ops)
+        memset(&t->dev, 0, sizeof t->dev);
+    if (trace.ops)
+        dev_close(&trace);
+    if (real.ops && t->dev.ops != real.ops)
+        dev_close(&real);
+    trainer_close(t);
+    return rc;
+}
+
+void trainer_close(struct trainer *t)
+{
+    if (!t)
+        return;
+    if (t->dev.ops)
+        dev_close(&t->dev);
+    loader_close(t->loader);
+    tok_vocab_free(t->vocab);
+    free(t->vocab_text);
+    mem_free(t->mem);
+    arena_free(t->build);
+    arena_free(t->arena);
+    free(t);
+}
+
+void trainer_init(struct trainer *t)
+{
+    for (int i = 0; i < t->table.n; i++)
+        params_init(&t->table, i, (uint64_t)t->cfg->init_seed, t->cfg->init_std, t->master + t->table.v[i].offset);
+    t->step = t->next_data = t->tokens = 0;
+}
+
+int64_t trainer_samples(const struct trainer *t)
+{
+    return t->cfg->tokens_per_step / t->cfg->data.seq_len;
+}
+
+const char *trainer_kernels(const struct trainer *t)
+{
+    return t->dev.ops->name;
+}

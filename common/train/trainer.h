@@ -1,0 +1,126 @@
+/* trainer.h -- one process's part of a run: model, data, optimizer, memory.
+ *
+ * Everything is built twice by the same code: first over the trace device with
+ * memory recording, where each program of the run (a micro-batch, the
+ * optimizer, an evaluation batch, a decoding step) plays once without data;
+ * then over the real device in the one reservation that the recording asked
+ * for.  So the printed plan is the memory in use, by construction.
+ *
+ * A trainer does arithmetic and holds state.  Directories, signals, metrics and
+ * the order of things in a run belong to conduct.h. */
+#ifndef TRAIN_TRAINER_H
+#define TRAIN_TRAINER_H
+
+#include "ckpt/load.h"
+#include "data/loader.h"
+#include "dev/dev.h"
+#include "dev/mem.h"
+#include "model/model.h"
+#include "model/params.h"
+#include "optim/optim.h"
+#include "tok/vocab.h"
+#include "train/run_config.h"
+
+/* What a program needs from its trainer; the rest takes no memory. */
+enum {
+    TRAINER_MODEL = 1,          /* forward */
+    TRAINER_GRADS = 2,          /* and backward */
+    TRAINER_OPTIM = 4,          /* optimizer state */
+    TRAINER_DATA = 8,           /* training sets */
+    TRAINER_VALID = 16,         /* validation sets */
+    TRAINER_DECODE = 32,        /* key/value cache */
+};
+
+struct trainer_options {
+    unsigned what;
+    const char *device;         /* "cpu", "ref" */
+    int threads;                /* 0: the affinity mask */
+    int64_t max_positions;      /* TRAINER_DECODE: length of the cache */
+    _Bool plan_only;            /* stop after the plan: nothing is reserved, no data is opened */
+    /* The bytes of tokenizer.json and their name, when they do not come from cfg->tokenizer. */
+    const char *tokenizer_name, *tokenizer_text;
+    size_t tokenizer_bytes;
+};
+
+/* Facts of one step, before they become a metrics row. */
+struct step_facts {
+    int64_t step;               /* number of the step, from 1; a skipped one is tried again on the next data */
+    int64_t n_tokens, n_valid;
+    double ce, aux, z, loss;    /* means over valid targets; aux and z with their coefficients */
+    double norm;
+    _Bool clipped, skipped;
+    double lr_muon, lr_adamw;
+    double pairs;               /* attended (query, key) pairs */
+    double data_s, fwd_s, bwd_s, optim_s;
+};
+
+struct trainer {
+    const struct run_config *cfg;
+    struct trainer_options opts;
+    struct arena *arena;        /* lives as long as the trainer */
+    struct arena *build;        /* of the current build */
+    struct tok_vocab *vocab;    /* NULL without a tokenizer */
+    char *vocab_text;           /* tokenizer.json as it is copied into checkpoints */
+    size_t vocab_bytes;
+    int64_t eod;                /* -1: none */
+    struct loader *loader;
+    struct dev dev;
+    struct mem *mem;
+    struct param_table table;
+    struct model *model;
+    struct optim *optim;
+    struct model_io io;
+
+    float *master, *grads;      /* flat storage */
+    int64_t *counts;            /* [layers][E], of the step */
+    double *frac;               /* [layers][E], of the last step, for aux_scope batch */
+    struct batch batch;         /* arrays of micro_tokens */
+    uint8_t *valid;
+    double *nll;
+    void *logits;               /* TRAINER_DECODE: [vocab] */
+
+    int64_t step;               /* updates done */
+    int64_t next_data;          /* steps of data used: step + skipped ones */
+    int64_t tokens;             /* seen */
+};
+
+/* Errors of configuration, tokenizer and data as they are.  *out is owned. */
+int trainer_open(const struct run_config *cfg, const struct trainer_options *o, struct trainer **out);
+void trainer_close(struct trainer *t);          /* NULL is accepted */
+
+/* Sets every parameter to its initial value: step 0. */
+void trainer_init(struct trainer *t);
+
+/* Samples per step and where a step begins. */
+int64_t trainer_samples(const struct trainer *t);
+
+/* Forward and backward of step t->step + 1: gradients, counts and sums.
+ * f->n_valid 0: nothing was computed. */
+int trainer_gradients(struct trainer *t, struct step_facts *f);
+
+/* Norm, policy, clip, update, bias: what follows the gradients, here and in
+ * moe-optstep.  Advances step, next_data and tokens.  A loss or gradient that is
+ * not finite: nonfinite stop is ERR_NO and leaves everything as it was;
+ * nonfinite skip skips weights, moments, bias and schedule together: step stays,
+ * next_data goes on.  A step without valid targets is skipped likewise. */
+int trainer_update(struct trainer *t, struct step_facts *f);
+
+/* Both. */
+int trainer_step(struct trainer *t, struct step_facts *f);
+
+/* Mean loss of a validation set: all windows, or the first n_batches
+ * micro-batches (0: all). */
+struct eval_facts { const char *set; int64_t tokens, text_bytes; double nll; };
+int trainer_eval(struct trainer *t, int i_set, int64_t n_batches, struct eval_facts *out);
+
+/* Parameters and state from an open checkpoint; what is missing, unknown or of
+ * another shape is named, all at once.  Sets step and tokens from its MANIFEST. */
+int trainer_load(struct trainer *t, const struct ckpt *c);
+
+/* Tensors that a checkpoint of this trainer holds, and their bytes. */
+void trainer_ckpt_size(const struct trainer *t, uint64_t *bytes, int64_t *n_tensors);
+
+/* For MANIFEST: "cpu" device with the kernel set it chose. */
+const char *trainer_kernels(const struct trainer *t);
+
+#endif
