@@ -27,7 +27,7 @@ enum err_code {
     ERR_INTERRUPTED = -130, /* interrupted after saving */
 };
 
-#define ERR_MSG_MAX 2048
+#define ERR_MSG_MAX 4096      /* twenty errors of a configuration fit */
 
 struct err_state { int code; char msg[ERR_MSG_MAX]; };
 

@@ -6,9 +6,12 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "base/err.h"
+
 static const char *prog_name = "moe";
 static enum log_level max_level = LOG_INFO;
 static int my_rank, n_ranks = 1;
+static _Bool live;
 
 void log_init(const char *prog, enum log_level level)
 {
@@ -22,20 +25,27 @@ void log_set_rank(int rank, int size)
     n_ranks = size;
 }
 
+void log_set_live(_Bool on_screen)
+{
+    live = on_screen;
+}
+
 enum log_level log_get_level(void) { return max_level; }
 const char *log_prog(void) { return prog_name; }
 
 static void say(enum log_level level, const char *word, const char *fmt, va_list ap)
 {
-    char line[4096];
-    int n;
+    char line[ERR_MSG_MAX + 128];
+    int n = 0;
 
     if (level > max_level || (level >= LOG_INFO && my_rank != 0))
         return;
+    if (live)
+        n = snprintf(line, sizeof line, "\r\033[K");
     if (n_ranks > 1)
-        n = snprintf(line, sizeof line, "%s[%d]: %s", prog_name, my_rank, word);
+        n += snprintf(line + n, sizeof line - (size_t)n, "%s[%d]: %s", prog_name, my_rank, word);
     else
-        n = snprintf(line, sizeof line, "%s: %s", prog_name, word);
+        n += snprintf(line + n, sizeof line - (size_t)n, "%s: %s", prog_name, word);
     n += vsnprintf(line + n, sizeof line - (size_t)n, fmt, ap);
     if (n > (int)sizeof line - 2)
         n = (int)sizeof line - 2;

@@ -13,6 +13,10 @@ void log_init(const char *prog, enum log_level level);
 /* With size > 1 lines carry the rank, and info comes from rank 0 only. */
 void log_set_rank(int rank, int size);
 
+/* While a redrawn line stands on the terminal, each log line wipes it first;
+ * whoever draws it (progress.h) says so here. */
+void log_set_live(_Bool on_screen);
+
 enum log_level log_get_level(void);
 const char *log_prog(void);
 

@@ -64,13 +64,21 @@ struct opt_cmd {
  * ("prog: sentence"), closes stdout with out_close() and returns the exit
  * status.  `prog --help` lists the subcommands; `prog CMD --help` fits one
  * screen and begins with the examples.
+ * A program with one subcommand shows that one's help for `prog --help`.
+ * A failure without a sentence of its own (ERR_NO after a table that says it
+ * all) prints nothing.  Of several lines, as config_load() gives, each gets
+ * the program's name.  SIGPIPE and SIGXFSZ become plain write errors.
  * A hidden first argument, --print-options, writes the tables as TSV (command,
- * letter, name, argument word, default, help) for completions and tests. */
+ * letter, name, argument word, default, help) for completions and tests; a row
+ * with an empty name is the command itself: its synopsis and its summary. */
 int opt_main(const char *prog, const char *about, const struct opt_cmd *cmds, int n_cmds,
              int argc, char **argv);
 
 /* Parses argv[1..] into opts (zeroed and set to the defaults first), moving
  * operands to the front of argv; returns their number or ERR_USAGE. */
 int opt_parse(const struct opt_cmd *cmd, void *opts, int argc, char **argv);
+
+/* Frees the lists that opt_parse() made. */
+void opt_free(const struct opt_cmd *cmd, void *opts);
 
 #endif
