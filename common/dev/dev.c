@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "dev/ref/ref.h"
+#include "dev/backends.h"
 
 static const struct {
     const char *name;

@@ -8,13 +8,13 @@ includes | awk '
 	{
 		m = $1
 		sub(/^common\//, "", m)
-		sub(/\.[ch]$/, "", m)
+		sub(/\.([ch]|inc)$/, "", m)
 		dir = $1
 		sub(/[^\/]*$/, "", dir)
 		t = $3
 		if (t !~ /\//) t = dir t
 		sub(/^common\//, "", t)
-		sub(/\.[ch]$/, "", t)
+		sub(/\.([ch]|inc)$/, "", t)
 		if (m != t) print m, t, $1 ":" $2
 	}' > "$LINT_TMP/pairs"
 cut -d' ' -f1,2 "$LINT_TMP/pairs" | tsort 2>&1 > /dev/null | sed -n 's/^tsort: //p' | grep -v 'input contains a loop' > "$LINT_TMP/loop"

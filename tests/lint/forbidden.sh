@@ -12,7 +12,7 @@
 	each "$LINT_TMP/text" '(-f)fast-math|(-O)fast\>|(-m)arch=native' 'flag that the style rules out' |
 		grep -vE '^(HACKING.md|tests/lint)' | grep -viE '(never|no|not|without|forbid)[^:]*((-f)fast-math|(-O)fast|(-m)arch=native)'
 
-	grep -E '^(src|common|tests)/.*\.[ch]$' "$LINT_TMP/all" > "$LINT_TMP/c"
+	grep -E '^(src|common|tests)/.*\.([ch]|inc)$' "$LINT_TMP/all" > "$LINT_TMP/c"
 	each "$LINT_TMP/c" '^[[:space:]]*#[[:space:]]*include[[:space:]]*["<][^">]*\.c[">]' 'includes a .c file'
 	each "$LINT_TMP/c" '\<((T)ODO|(F)IXME|X(X)X)\>' 'unfinished'
 

@@ -6,7 +6,7 @@ c_files | awk '
 		n = split($0, p, "/")
 		base = p[n]
 		stem = base
-		sub(/\.[ch]$/, "", stem)
+		sub(/\.([ch]|inc)$/, "", stem)
 		dir = substr($0, 1, length($0) - length(base))
 		if (base in seen)
 			print $0 ":1: the base name is taken by " seen[base]
@@ -16,7 +16,7 @@ c_files | awk '
 		if ((stem in home) && home[stem] != dir && !(base in told))
 			print $0 ":1: the module name is taken in " home[stem]
 		home[stem] = dir
-		if (base !~ /^[a-z0-9_]+\.[ch]$/ && $0 !~ /^src\/moe-[a-z]+\.c$/)
+		if (base !~ /^[a-z0-9_]+\.([ch]|inc)$/ && $0 !~ /^src\/moe-[a-z]+\.c$/)
 			print $0 ":1: the name is not lower_snake"
 		if (stem ~ /^(utils?|misc|helpers?|types|common|stuff)$/)
 			print $0 ":1: the name says nothing"

@@ -1,6 +1,12 @@
-/* ref.c -- the table of the reference device. */
-#include "dev/ref/ref.h"
-
+/* ref.c -- the reference device: what every op means, in plain loops.
+ *
+ * Sums run in double in ascending order, results are rounded once when they
+ * are stored, statistics that a backward op could read (rstd, lse) are used as
+ * stored or recomputed in double.  F32, F64 and BF16 storage anywhere; with
+ * F64 the ops serve finite differences.  One thread; speed is no goal beyond
+ * training tiny models in tests. */
+#include "dev/backends.h"
+#include "dev/dev.h"
 #include "dev/ref/ref_ops.h"
 
 static _Bool ref_takes(enum dtype dt)
