@@ -1,4 +1,4 @@
-/* step.c -- the step, written once: gradients of a global batch, then the
+/* trainer_step.c -- the step, written once: gradients of a global batch, then the
  * update.  moe-train grad stops between the two and moe-optstep begins there,
  * which is why they are two functions and share every line. */
 #include "train/trainer.h"
