@@ -10,6 +10,7 @@
 #define MODEL_MODEL_CONFIG_H
 
 #include <jansson.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/arena.h"
@@ -35,25 +36,71 @@ struct model_config {
     int scoring_func;                   /* enum scoring */
     int use_qk_norm;                    /* enum qk_norm */
     double routed_scaling_factor, partial_rotary_factor, rope_theta, rms_norm_eps;
+    int rope_scaling;                   /* null or default: none */
     int64_t max_position_embeddings;    /* bookkeeping; written back, at least seq_len */
     json_t *extra;                      /* bookkeeping keys kept from a config.json, or NULL; owned */
 };
 
-/* Rows for base/config.h, offsets within struct model_config, paths "model.*". */
-extern const struct config_key model_config_keys[];
+#define MODEL_TYPE_WORDS "glm4_moe|qwen3_moe|mixtral|olmoe|qwen2_moe"
+#define MODEL_KEY_INT(T, m, f, def, lo, hi, doc) \
+    { "model." #f, CONFIG_INT, offsetof(T, m.f), def, lo, hi, NULL, doc, NULL, 0 }
+#define MODEL_KEY_NUM(T, m, f, lo, hi, doc) \
+    { "model." #f, CONFIG_FLOAT, offsetof(T, m.f), "0", lo, hi, NULL, doc, NULL, 0 }
+#define MODEL_KEY_BOOL(T, m, f, doc) \
+    { "model." #f, CONFIG_BOOL, offsetof(T, m.f), "false", 0, 0, NULL, doc, NULL, 0 }
+#define MODEL_KEY_WORD(T, m, f, def, words, doc) \
+    { "model." #f, CONFIG_CHOICE, offsetof(T, m.f), def, 0, 0, words, doc, NULL, 0 }
+
+/* Rows for the configuration table of struct type T whose member m is a struct
+ * model_config.  0, false and auto stand for "the family's default" until
+ * model_config_finish(). */
+#define MODEL_CONFIG_KEYS(T, m)                                                                         \
+    MODEL_KEY_WORD(T, m, model_type, NULL, MODEL_TYPE_WORDS, "family, as in transformers"),             \
+    MODEL_KEY_INT(T, m, hidden_size, NULL, 1, 1048576, "width of the residual stream"),                 \
+    MODEL_KEY_INT(T, m, num_hidden_layers, NULL, 1, 65535, "decoder layers"),                           \
+    MODEL_KEY_INT(T, m, num_attention_heads, NULL, 1, 65536, "query heads"),                            \
+    MODEL_KEY_INT(T, m, num_key_value_heads, "0", 0, 65536, "key and value heads; 0: as many as query heads"), \
+    MODEL_KEY_INT(T, m, head_dim, "0", 0, 65536, "width of a head; 0: hidden_size / num_attention_heads"), \
+    MODEL_KEY_INT(T, m, vocab_size, NULL, 2, 2147483647, "rows of the embedding"),                      \
+    MODEL_KEY_INT(T, m, num_experts, NULL, 1, 65535, "routed experts of a layer"),                      \
+    MODEL_KEY_INT(T, m, num_experts_per_tok, NULL, 1, 256, "experts chosen for a token"),               \
+    MODEL_KEY_INT(T, m, moe_intermediate_size, "0", 0, 1048576, "width of a routed expert"),            \
+    MODEL_KEY_INT(T, m, n_shared_experts, "0", 0, 1024, "glm4_moe: one shared MLP of this many widths"), \
+    MODEL_KEY_INT(T, m, shared_expert_intermediate_size, "0", 0, 16777216, "qwen2_moe: width of the gated shared expert"), \
+    MODEL_KEY_INT(T, m, first_k_dense_replace, "0", 0, 65535, "leading layers without experts"),        \
+    MODEL_KEY_INT(T, m, intermediate_size, "0", 0, 16777216, "width of the leading dense layers"),      \
+    MODEL_KEY_WORD(T, m, scoring_func, "auto", "softmax|sigmoid|auto", "scores of the router"),         \
+    MODEL_KEY_BOOL(T, m, norm_topk_prob, "weights of the chosen experts sum to 1"),                     \
+    MODEL_KEY_NUM(T, m, routed_scaling_factor, 0, 1e6, "factor on the weights of the chosen experts"),  \
+    MODEL_KEY_INT(T, m, n_group, "0", 0, 65535, "groups of experts"),                                   \
+    MODEL_KEY_INT(T, m, topk_group, "0", 0, 65535, "groups that a token may choose from"),              \
+    MODEL_KEY_BOOL(T, m, attention_bias, "biases in the attention"),                                    \
+    MODEL_KEY_WORD(T, m, use_qk_norm, "auto", "none|head|whole|false|true|auto",                        \
+                   "norm of queries and keys: per head or over the whole projection"),                  \
+    MODEL_KEY_NUM(T, m, partial_rotary_factor, 0, 1, "share of a head's dims that turn"),               \
+    MODEL_KEY_NUM(T, m, rope_theta, 0, 1e15, "base of the rotary angles"),                              \
+    MODEL_KEY_WORD(T, m, rope_scaling, "null", "null|default", "no other scaling is supported"),        \
+    MODEL_KEY_NUM(T, m, rms_norm_eps, 0, 1, "added to the mean square"),                                \
+    MODEL_KEY_INT(T, m, max_position_embeddings, "0", 0, 2147483647, "written to config.json, at least seq_len"), \
+    MODEL_KEY_BOOL(T, m, tie_word_embeddings, "the head is the embedding")
 
 /* "glm4_moe" ... */
 const char *model_type_name(int model_type);
 
-/* Fills family defaults for what the YAML left out, then checks every rule of
- * the family.  where(ctx, "model.head_dim") names the place of a key in errors.
- * All errors at once, one a line; ERR_USAGE. */
-int model_config_finish(struct model_config *m, const struct config *c);
+/* After config_load(): fills the family's defaults for what the YAML left out
+ * and shows them in config_print(), then checks every rule of the family.  All
+ * errors at once, one a line; ERR_USAGE. */
+int model_config_finish(struct model_config *m, struct config *c);
 
-/* From a config.json (path for messages).  ERR_USAGE / ERR_NOINPUT.  seq_len
- * decides whether a sliding window is neutral (0: any window is refused unless disabled). */
+/* From a config.json (path for messages).  ERR_USAGE / ERR_NOINPUT / ERR_DATA.
+ * seq_len decides whether a sliding window is neutral (0: any window is refused
+ * unless disabled). */
 int model_config_read(struct model_config *m, const char *path, int64_t seq_len);
 void model_config_fini(struct model_config *m);
+
+/* Makes config_print() show the values of m; note tells their origin.  With
+ * all false only the keys that the user did not give. */
+int model_config_show(const struct model_config *m, struct config *c, _Bool all, const char *note);
 
 /* The config.json of a checkpoint: family keys in both spellings where v4 and
  * v5 of transformers differ, torch_dtype and dtype "float32", architectures,
