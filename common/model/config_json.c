@@ -312,8 +312,6 @@ static void put_value(struct json_out *j, const char *key, const json_t *v)
     }
 }
 
-/* Python reads 10000 as an int where its class wants a float; both load, but
- * what save_pretrained writes is 10000.0, so a point is kept. */
 static void put_family(struct json_out *j, const struct model_config *m)
 {
     switch (m->model_type) {

@@ -15,9 +15,44 @@
 #include "base/units.h"
 #include "model/families.h"
 
-struct own { struct model_config m; };
-static const struct config_key own_keys[] = {
-    MODEL_CONFIG_KEYS(struct own, m),
+#define KEY_INT(f, def, lo, hi, doc) \
+    { "model." #f, CONFIG_INT, offsetof(struct model_config, f), def, lo, hi, NULL, doc, NULL, 0 }
+#define KEY_NUM(f, lo, hi, doc) \
+    { "model." #f, CONFIG_FLOAT, offsetof(struct model_config, f), "0", lo, hi, NULL, doc, NULL, 0 }
+#define KEY_BOOL(f, doc) \
+    { "model." #f, CONFIG_BOOL, offsetof(struct model_config, f), "false", 0, 0, NULL, doc, NULL, 0 }
+#define KEY_WORD(f, def, words, doc) \
+    { "model." #f, CONFIG_CHOICE, offsetof(struct model_config, f), def, 0, 0, words, doc, NULL, 0 }
+
+const struct config_key model_config_keys[] = {
+    KEY_WORD(model_type, NULL, MODEL_TYPE_WORDS, "family, as in transformers"),
+    KEY_INT(hidden_size, NULL, 1, 1048576, "width of the residual stream"),
+    KEY_INT(num_hidden_layers, NULL, 1, 65535, "decoder layers"),
+    KEY_INT(num_attention_heads, NULL, 1, 65536, "query heads"),
+    KEY_INT(num_key_value_heads, "0", 0, 65536, "key and value heads; 0: as many as query heads"),
+    KEY_INT(head_dim, "0", 0, 65536, "width of a head; 0: hidden_size / num_attention_heads"),
+    KEY_INT(vocab_size, NULL, 2, 2147483647, "rows of the embedding"),
+    KEY_INT(num_experts, NULL, 1, 65535, "routed experts of a layer"),
+    KEY_INT(num_experts_per_tok, NULL, 1, 256, "experts chosen for a token"),
+    KEY_INT(moe_intermediate_size, "0", 0, 1048576, "width of a routed expert"),
+    KEY_INT(n_shared_experts, "0", 0, 1024, "glm4_moe: one shared MLP of this many expert widths"),
+    KEY_INT(shared_expert_intermediate_size, "0", 0, 16777216, "qwen2_moe: width of the gated shared expert"),
+    KEY_INT(first_k_dense_replace, "0", 0, 65535, "leading layers without experts"),
+    KEY_INT(intermediate_size, "0", 0, 16777216, "width of the leading dense layers"),
+    KEY_WORD(scoring_func, "auto", "softmax|sigmoid|auto", "scores of the router"),
+    KEY_BOOL(norm_topk_prob, "weights of the chosen experts sum to 1"),
+    KEY_NUM(routed_scaling_factor, 0, 1e6, "factor on the weights of the chosen experts"),
+    KEY_INT(n_group, "0", 0, 65535, "groups of experts"),
+    KEY_INT(topk_group, "0", 0, 65535, "groups that a token may choose from"),
+    KEY_BOOL(attention_bias, "biases in the attention"),
+    KEY_WORD(use_qk_norm, "auto", "none|head|whole|false|true|auto",
+             "norm of queries and keys, per head or over the whole projection"),
+    KEY_NUM(partial_rotary_factor, 0, 1, "share of a head's dims that turn"),
+    KEY_NUM(rope_theta, 0, 1e15, "base of the rotary angles"),
+    KEY_WORD(rope_scaling, "null", "null|default", "no other scaling is supported"),
+    KEY_NUM(rms_norm_eps, 0, 1, "added to the mean square"),
+    KEY_INT(max_position_embeddings, "0", 0, 2147483647, "written to config.json, at least seq_len"),
+    KEY_BOOL(tie_word_embeddings, "the head is the embedding"),
     { NULL, CONFIG_INT, 0, NULL, 0, 0, NULL, NULL, NULL, 0 }
 };
 
@@ -227,7 +262,7 @@ int model_config_finish(struct model_config *m, struct config *c)
 
 int model_config_show(const struct model_config *m, struct config *c, _Bool all, const char *note)
 {
-    for (const struct config_key *k = own_keys; k->path; k++) {
+    for (const struct config_key *k = model_config_keys; k->path; k++) {
         if (!all && config_given(c, k->path))
             continue;
         const char *p = (const char *)m + k->offset;
@@ -270,7 +305,7 @@ void model_config_fini(struct model_config *m)
 
 _Bool model_config_same(const struct model_config *a, const struct model_config *b, const char **key)
 {
-    for (const struct config_key *k = own_keys; k->path; k++) {
+    for (const struct config_key *k = model_config_keys; k->path; k++) {
         if (!strcmp(k->path, "model.max_position_embeddings") || !strcmp(k->path, "model.rope_scaling"))
             continue;
         /* The width of dense layers that do not exist says nothing. */

@@ -42,47 +42,10 @@ struct model_config {
 };
 
 #define MODEL_TYPE_WORDS "glm4_moe|qwen3_moe|mixtral|olmoe|qwen2_moe"
-#define MODEL_KEY_INT(T, m, f, def, lo, hi, doc) \
-    { "model." #f, CONFIG_INT, offsetof(T, m.f), def, lo, hi, NULL, doc, NULL, 0 }
-#define MODEL_KEY_NUM(T, m, f, lo, hi, doc) \
-    { "model." #f, CONFIG_FLOAT, offsetof(T, m.f), "0", lo, hi, NULL, doc, NULL, 0 }
-#define MODEL_KEY_BOOL(T, m, f, doc) \
-    { "model." #f, CONFIG_BOOL, offsetof(T, m.f), "false", 0, 0, NULL, doc, NULL, 0 }
-#define MODEL_KEY_WORD(T, m, f, def, words, doc) \
-    { "model." #f, CONFIG_CHOICE, offsetof(T, m.f), def, 0, 0, words, doc, NULL, 0 }
 
-/* Rows for the configuration table of struct type T whose member m is a struct
- * model_config.  0, false and auto stand for "the family's default" until
- * model_config_finish(). */
-#define MODEL_CONFIG_KEYS(T, m)                                                                         \
-    MODEL_KEY_WORD(T, m, model_type, NULL, MODEL_TYPE_WORDS, "family, as in transformers"),             \
-    MODEL_KEY_INT(T, m, hidden_size, NULL, 1, 1048576, "width of the residual stream"),                 \
-    MODEL_KEY_INT(T, m, num_hidden_layers, NULL, 1, 65535, "decoder layers"),                           \
-    MODEL_KEY_INT(T, m, num_attention_heads, NULL, 1, 65536, "query heads"),                            \
-    MODEL_KEY_INT(T, m, num_key_value_heads, "0", 0, 65536, "key and value heads; 0: as many as query heads"), \
-    MODEL_KEY_INT(T, m, head_dim, "0", 0, 65536, "width of a head; 0: hidden_size / num_attention_heads"), \
-    MODEL_KEY_INT(T, m, vocab_size, NULL, 2, 2147483647, "rows of the embedding"),                      \
-    MODEL_KEY_INT(T, m, num_experts, NULL, 1, 65535, "routed experts of a layer"),                      \
-    MODEL_KEY_INT(T, m, num_experts_per_tok, NULL, 1, 256, "experts chosen for a token"),               \
-    MODEL_KEY_INT(T, m, moe_intermediate_size, "0", 0, 1048576, "width of a routed expert"),            \
-    MODEL_KEY_INT(T, m, n_shared_experts, "0", 0, 1024, "glm4_moe: one shared MLP of this many widths"), \
-    MODEL_KEY_INT(T, m, shared_expert_intermediate_size, "0", 0, 16777216, "qwen2_moe: width of the gated shared expert"), \
-    MODEL_KEY_INT(T, m, first_k_dense_replace, "0", 0, 65535, "leading layers without experts"),        \
-    MODEL_KEY_INT(T, m, intermediate_size, "0", 0, 16777216, "width of the leading dense layers"),      \
-    MODEL_KEY_WORD(T, m, scoring_func, "auto", "softmax|sigmoid|auto", "scores of the router"),         \
-    MODEL_KEY_BOOL(T, m, norm_topk_prob, "weights of the chosen experts sum to 1"),                     \
-    MODEL_KEY_NUM(T, m, routed_scaling_factor, 0, 1e6, "factor on the weights of the chosen experts"),  \
-    MODEL_KEY_INT(T, m, n_group, "0", 0, 65535, "groups of experts"),                                   \
-    MODEL_KEY_INT(T, m, topk_group, "0", 0, 65535, "groups that a token may choose from"),              \
-    MODEL_KEY_BOOL(T, m, attention_bias, "biases in the attention"),                                    \
-    MODEL_KEY_WORD(T, m, use_qk_norm, "auto", "none|head|whole|false|true|auto",                        \
-                   "norm of queries and keys: per head or over the whole projection"),                  \
-    MODEL_KEY_NUM(T, m, partial_rotary_factor, 0, 1, "share of a head's dims that turn"),               \
-    MODEL_KEY_NUM(T, m, rope_theta, 0, 1e15, "base of the rotary angles"),                              \
-    MODEL_KEY_WORD(T, m, rope_scaling, "null", "null|default", "no other scaling is supported"),        \
-    MODEL_KEY_NUM(T, m, rms_norm_eps, 0, 1, "added to the mean square"),                                \
-    MODEL_KEY_INT(T, m, max_position_embeddings, "0", 0, 2147483647, "written to config.json, at least seq_len"), \
-    MODEL_KEY_BOOL(T, m, tie_word_embeddings, "the head is the embedding")
+/* Rows for base/config.h: offsets within struct model_config, paths "model.*".
+ * 0, false and auto stand for "the family's default" until model_config_finish(). */
+extern const struct config_key model_config_keys[];
 
 /* "glm4_moe" ... */
 const char *model_type_name(int model_type);

@@ -44,6 +44,7 @@ struct param_table {
     int n;
     int64_t n_elems;            /* flat storage, padding included */
     struct layer_params *layers;        /* [num_hidden_layers] */
+    int *by_name;               /* private: indices sorted by name */
     int embed, norm, head;      /* head == embed when tied */
     const struct model_config *cfg;     /* borrowed */
 };
@@ -67,8 +68,8 @@ int64_t params_matmul(const struct param_table *t);
  * (as transformers' initializer_range has it). */
 void params_init(const struct param_table *t, int i, uint64_t seed, double std, float *dst);
 
-const char *param_kind_name(enum param_kind k);         /* "embed" "head" "norm" "attn" ... */
-const char *param_optim_name(enum param_optim o);       /* "none" "adamw" "muon" */
+const char *params_kind_name(enum param_kind k);        /* "embed" "head" "norm" "attn" ... */
+const char *params_optim_name(enum param_optim o);      /* "none" "adamw" "muon" */
 
 /* Model FLOPs of n_tokens tokens with n_pairs attended (query, key) pairs
  * summed over them, forward and backward: 6 matmul n_tokens + 12 L heads
