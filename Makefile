@@ -73,7 +73,7 @@ conform   := $(if $(conf_src),$(B)/conform)
 faults    := $(fault_src:tests/fault/%.c=$(B)/fault/%.so)
 all_src   := $(lib_src) $(prog_src) $(unit_src) $(help_src) $(conf_src)
 
-.PHONY: all bin unit-build unit check check-long check-oracle lint config where demo install uninstall clean FORCE
+.PHONY: all bin unit-build unit check check-long check-oracle lint config where demo completions install uninstall clean FORCE
 
 all: $(lib) bin $(compdb)
 unit-build: $(units) $(conform) $(faults)
@@ -174,13 +174,19 @@ demo:
 # ---- install: one list of source:destination, walked by both directions
 etc_files := $(sort $(wildcard etc/*.yaml etc/machines/*.yaml etc/slurm/*.sbatch etc/plots/*.gp))
 man_files := $(sort $(wildcard man/*.1 man/*.5 man/*.7))
-bash_comp := $(sort $(wildcard etc/completions/*.bash))
+bash_comp  = $(progs:%=$(B)/completions/%.bash)
 pairs = $(foreach p,$(progs),$(BIN)/$(p):$(bindir)/$(p)) \
         $(foreach f,$(man_files),$(f):$(mandir)/man$(subst .,,$(suffix $(f)))/$(notdir $(f))) \
         $(foreach f,$(bash_comp),$(f):$(datadir)/bash-completion/completions/$(basename $(notdir $(f)))) \
         $(foreach f,$(etc_files),$(f):$(datadir)/moe-tools/$(f:etc/%=%))
 
-install: all
+# Made by the programs themselves, so that they cannot be out of date.
+completions: $(bash_comp)
+$(bash_comp): $(B)/completions/%.bash: $(B)/bin/% etc/completion.awk
+	@mkdir -p $(@D)
+	@$< --print-options > $@.tmp && awk -v prog=$* -f etc/completion.awk $@.tmp > $@ && rm $@.tmp
+
+install: all completions
 	@for p in $(pairs); do s=$${p%%:*} d=$(DESTDIR)$${p#*:}; mkdir -p "$${d%/*}" || exit 1; \
 	  if [ -x "$$s" ]; then m=755; else m=644; fi; install -m $$m "$$s" "$$d" || exit 1; done
 uninstall:

@@ -5,12 +5,12 @@ load lib
 
 setup() {
 	T=$BATS_TEST_TMPDIR/tree D=$BATS_TEST_TMPDIR/dest
-	mkdir -p "$T"/{common/base,src/moe-two,man,etc/completions,etc/machines}
+	mkdir -p "$T"/{common/base,src/moe-two,man,etc/machines}
 	cp "$ROOT/Makefile" "$ROOT/VERSION" "$T"
-	cp "$ROOT/etc/probe" "$T/etc"
+	cp "$ROOT/etc/probe" "$ROOT/etc/completion.awk" "$T/etc"
 	cp "$ROOT"/common/base/version.? "$T/common/base"
 	echo 'int main(void) { return 0; }' | tee "$T/src/moe-one.c" > "$T/src/moe-two/two_main.c"
-	touch "$T"/man/{moe.7,moe-one.1,moe-formats.5} "$T"/etc/{small.yaml,completions/moe-one.bash,machines/laptop.yaml}
+	touch "$T"/man/{moe.7,moe-one.1,moe-formats.5} "$T"/etc/{small.yaml,machines/laptop.yaml}
 }
 
 make_t() { make -s --no-print-directory -C "$T" "$@"; }
@@ -21,6 +21,7 @@ files() { (cd "$1" && find . -type f | sort); }
 	[ "$(files "$D/opt/moe")" = "./bin/moe-one
 ./bin/moe-two
 ./share/bash-completion/completions/moe-one
+./share/bash-completion/completions/moe-two
 ./share/man/man1/moe-one.1
 ./share/man/man5/moe-formats.5
 ./share/man/man7/moe.7
