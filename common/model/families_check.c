@@ -1,4 +1,4 @@
-/* model_config.c -- defaults and rules of a model's shape.
+/* families_check.c -- defaults and rules of a model's shape.
  *
  * A configuration comes from YAML or from a config.json; both end in
  * families_check(), so that a shape that its model_type cannot express is
