@@ -7,7 +7,7 @@
  *
  * Conventions
  *  - Matrices are row-major struct mat; [r][c] in a comment gives the shape.
- *  - Element types: a device says which it takes (dev_takes()).  ref takes F32,
+ *  - Element types: a device says which it takes().  ref takes F32,
  *    F64 and BF16 anywhere; with F64 storage it serves finite differences.
  *    "stat" below is the type of statistics, router and loss values: F64 when
  *    the activations are F64, else F32.

@@ -8,7 +8,8 @@
  * time, so they share one scratch region) beside the buffers that live for the
  * run; mem_carve() makes exactly one reservation of that size.  From then on
  * take() hands out the planned addresses in the recorded order and checks
- * name and size: a program that deviates from its tape is our bug (70).
+ * class, name, size and the order of takes and gives: a program that deviates
+ * from its tape is our bug (it aborts, or mem_begin and mem_end return it).
  *
  * Invariants: M1 two buffers of a program share bytes only when one was given
  * back before the other was taken.  M2 after mem_seal() nothing allocates.
@@ -58,7 +59,10 @@ void mem_record(struct mem *m);
 int mem_keep(struct mem *m, enum mem_class c, const char *name, size_t bytes, void **out);
 
 /* Programs: begin, then take and give in any order, then end (everything
- * given).  Taking never fails once carved.  names are literals. */
+ * given).  A program is recorded once and played any number of times, always
+ * whole.  Taking never fails once carved; what a buffer holds when taken is
+ * undefined.  ERR_BUG: a program within a program, recorded twice or unknown,
+ * a buffer not given back, a tape not played to its end. */
 int mem_begin(struct mem *m, const char *program);
 void *mem_take(struct mem *m, enum mem_class c, const char *name, size_t bytes);
 void mem_give(struct mem *m, void *p);
@@ -73,14 +77,27 @@ int mem_seal(struct mem *m);            /* ERR_BUG names what is missing */
 _Bool mem_recording(const struct mem *m);
 
 size_t mem_planned(const struct mem *m);        /* bytes of the one reservation */
-size_t mem_used(const struct mem *m);           /* bytes mapped */
+size_t mem_used(const struct mem *m);           /* bytes mapped (plain mode: allocated) */
 
-/* Rows of the plan for printing: one per class and the peak of each program. */
-struct mem_row { enum mem_class c; const char *name, *program; size_t bytes; int64_t first_op, last_op; size_t offset; _Bool kept; };
+/* For tests: taken and given-back buffers are filled with NaN patterns. */
+void mem_poison(struct mem *m, _Bool on);
+
+/* Rows of the plan for printing, in recorded order.  first_op and last_op count
+ * the takes and gives of the program; offset is in the reservation, where the
+ * kept buffers come first and all programs start at the same place behind. */
+struct mem_row {
+    enum mem_class c;
+    const char *name, *program;         /* program: NULL when kept */
+    size_t bytes;                       /* as asked */
+    int64_t first_op, last_op;
+    size_t offset;
+    _Bool kept;
+};
 int mem_n_rows(const struct mem *m);
 const struct mem_row *mem_row(const struct mem *m, int i);
 size_t mem_class_bytes(const struct mem *m, enum mem_class c);  /* at its own peak */
-/* The program and buffer count at the peak: for the printed table. */
+/* The program that needs most beside the kept buffers and what it needs; NULL
+ * without one. */
 const char *mem_peak_program(const struct mem *m, size_t *bytes);
 size_t mem_largest(const struct mem *m, const char **name);
 

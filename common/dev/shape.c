@@ -145,6 +145,13 @@ void shape_route_sort(const struct route_map *m)
     BUG_ON(m->n_tokens * m->top_k > INT32_MAX);
 }
 
+void shape_gather(struct mat xs, struct mat x)
+{
+    shape_mat(xs);
+    shape_mat(x);
+    BUG_ON(xs.cols != x.cols);
+}
+
 void shape_combine(struct mat y, struct mat ys, struct mat w, const int32_t *row_of, int top_k, double beta)
 {
     shape_mat(y);

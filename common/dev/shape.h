@@ -24,6 +24,7 @@ void shape_swiglu_bwd(struct mat dgate, struct mat dup, struct mat hw, struct ma
                       struct mat q, struct mat gate, struct mat up, struct mat w);
 void shape_router(const struct router *r, _Bool backward);
 void shape_route_sort(const struct route_map *m);
+void shape_gather(struct mat xs, struct mat x);
 void shape_combine(struct mat y, struct mat ys, struct mat w, const int32_t *row_of, int top_k, double beta);
 void shape_slots(struct mat w, struct mat wr);
 void shape_embed(struct mat y, struct mat table, double beta);
