@@ -5,6 +5,7 @@
 #   common/**/*.c           -> libmoe.a
 #   src/moe-X.c, src/moe-X/*.c -> bin/moe-X
 #   tests/unit/test_X.c     -> one cmocka program each; other tests/unit/*.c are linked into all of them
+#   tests/fuzz/fuzz_X.c     -> one program each, with the driver tests/fuzz/fuzz.c
 #   tests/conform/*.c       -> one program;  tests/fault/X.c -> one preload library each
 # Objects lie in $(O)/<key of compiler and flags>/, so another CC, SAN or
 # CFLAGS never mixes with what is there and never needs a "make clean".
@@ -62,6 +63,8 @@ prog_src  := $(call find_c,src)
 unit_src  := $(sort $(wildcard tests/unit/test_*.c))
 help_src  := $(filter-out $(unit_src),$(sort $(wildcard tests/unit/*.c)))
 conf_src  := $(sort $(wildcard tests/conform/*.c))
+fuzz_src  := $(sort $(wildcard tests/fuzz/fuzz_*.c))
+fuzz_main := $(if $(fuzz_src),tests/fuzz/fuzz.c)
 fault_src := $(sort $(wildcard tests/fault/*.c))
 
 obj        = $(patsubst %.c,$(B)/obj/%.o,$(1))
@@ -69,14 +72,15 @@ progs     := $(sort $(foreach s,$(prog_src:src/%=%),$(basename $(firstword $(sub
 prog_obj   = $(call obj,$(filter src/$(1).c src/$(1)/%,$(prog_src)))
 lib       := $(B)/libmoe.a
 units     := $(unit_src:tests/unit/%.c=$(B)/unit/%)
+fuzzers   := $(fuzz_src:tests/fuzz/%.c=$(B)/fuzz/%)
 conform   := $(if $(conf_src),$(B)/conform)
 faults    := $(fault_src:tests/fault/%.c=$(B)/fault/%.so)
-all_src   := $(lib_src) $(prog_src) $(unit_src) $(help_src) $(conf_src)
+all_src   := $(lib_src) $(prog_src) $(unit_src) $(help_src) $(conf_src) $(fuzz_src) $(fuzz_main)
 
 .PHONY: all bin unit-build unit check check-long check-oracle lint config where demo completions install uninstall clean FORCE
 
 all: $(lib) bin $(compdb)
-unit-build: $(units) $(conform) $(faults)
+unit-build: $(units) $(fuzzers) $(conform) $(faults)
 
 # ---- compile
 extra =
@@ -85,7 +89,7 @@ all_cflags = $(std_flags) -Icommon $(extra) $(LIB_CFLAGS) $(CPPFLAGS) $(opt_flag
 $(call obj,$(filter common/dev/cpu/%,$(lib_src))): opt_flags = $(CFLAGS:-O2=-O3) $(cpu_flags)
 $(call obj,common/base/version.c): extra = -I$(B)/gen
 $(call obj,common/base/version.c): $(B)/gen/version_build.h
-$(call obj,$(unit_src) $(help_src) $(conf_src)): extra = -Itests
+$(call obj,$(unit_src) $(help_src) $(conf_src) $(fuzz_src) $(fuzz_main)): extra = -Itests
 
 # Beside each object lies its line of compile_commands.json.
 $(call obj,$(all_src)): $(B)/obj/%.o: %.c $(B)/config.mk
@@ -117,6 +121,10 @@ $(foreach p,$(progs),$(eval $(call program,$(p))))
 $(units): $(B)/unit/%: $(B)/obj/tests/unit/%.o $(call obj,$(help_src)) $(lib)
 	$(call say,LD,$@)
 	$(link) -lcmocka $(libs)
+
+$(fuzzers): $(B)/fuzz/%: $(B)/obj/tests/fuzz/%.o $(call obj,$(fuzz_main)) $(lib)
+	$(call say,LD,$@)
+	$(link) $(libs)
 
 $(conform): $(call obj,$(conf_src)) $(lib)
 	$(call say,LD,$@)
@@ -159,7 +167,7 @@ where:
 
 # ---- tests
 unit: all unit-build
-	+@sh tests/check --no-setup unit conform
+	+@sh tests/check --no-setup unit fuzz conform
 lint: $(call obj,$(lib_src) $(prog_src))
 	@NM='$(NM)' MOE_BUILD='$(B)' sh tests/lint/run
 check:
