@@ -64,6 +64,7 @@ static int build(struct trainer *t)
     if (what & TRAINER_GRADS || what & TRAINER_OPTIM)
         TRY(keep(t, MEM_GRAD, "gradients", t->table.n_elems, sizeof(float), &t->grads));
     TRY(keep(t, MEM_ROUTING, "expert counts of the step", cells, sizeof(int64_t), &t->counts));
+    TRY(keep(t, MEM_ROUTING, "expert counts of the last step", cells, sizeof(int64_t), &t->last_counts));
     TRY(keep(t, MEM_ROUTING, "expert shares of the last step", cells, sizeof(double), &t->frac));
     if (what & (TRAINER_DATA | TRAINER_VALID)) {
         TRY(keep(t, MEM_BATCH, "ids", n, sizeof(int32_t), &t->batch.ids));

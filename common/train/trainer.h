@@ -73,7 +73,8 @@ struct trainer {
 
     float *master, *grads;      /* flat storage */
     int64_t *counts;            /* [layers][E], of the step */
-    double *frac;               /* [layers][E], of the last step, for aux_scope batch */
+    int64_t *last_counts;       /* [layers][E], of the last update: saved */
+    double *frac;               /* [layers][E], shares of last_counts, for aux_scope batch */
     struct batch batch;         /* arrays of micro_tokens */
     uint8_t *valid;
     double *nll;
@@ -113,12 +114,8 @@ int trainer_step(struct trainer *t, struct step_facts *f);
 struct eval_facts { const char *set; int64_t tokens, text_bytes; double nll; };
 int trainer_eval(struct trainer *t, int i_set, int64_t n_batches, struct eval_facts *out);
 
-/* Parameters and state from an open checkpoint; what is missing, unknown or of
- * another shape is named, all at once.  Sets step and tokens from its MANIFEST. */
-int trainer_load(struct trainer *t, const struct ckpt *c);
-
-/* Tensors that a checkpoint of this trainer holds, and their bytes. */
-void trainer_ckpt_size(const struct trainer *t, uint64_t *bytes, int64_t *n_tensors);
+/* Shares from last_counts, after they were set. */
+void trainer_set_shares(struct trainer *t);
 
 /* For MANIFEST: "cpu" device with the kernel set it chose. */
 const char *trainer_kernels(const struct trainer *t);

@@ -71,13 +71,12 @@ int trainer_gradients(struct trainer *t, struct step_facts *f)
     return 0;
 }
 
-/* Shares of the step's slots, for the next step's balance loss. */
-static void keep_shares(struct trainer *t)
+void trainer_set_shares(struct trainer *t)
 {
     const struct model_config *m = &t->cfg->model;
 
     for (int64_t l = 0; l < m->num_hidden_layers; l++) {
-        const int64_t *n = t->counts + l * m->num_experts;
+        const int64_t *n = t->last_counts + l * m->num_experts;
         int64_t total = 0;
         for (int64_t e = 0; e < m->num_experts; e++)
             total += n[e];
@@ -117,7 +116,8 @@ int trainer_update(struct trainer *t, struct step_facts *f)
         double g_scale = optim_clip(&c->optim, f->norm, &f->clipped);
         TRY(optim_step(t->optim, t->master, t->grads, t->step + 1, lr, g_scale));
         update_biases(t);
-        keep_shares(t);
+        memcpy(t->last_counts, t->counts, (size_t)(c->model.num_hidden_layers * c->model.num_experts) * sizeof *t->counts);
+        trainer_set_shares(t);
     }
     TRY(mem_end(t->mem));
     if (!finite && c->nonfinite == NONFINITE_STOP)

@@ -1,0 +1,409 @@
+/* state.c -- see state.h. */
+#include "train/state.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/units.h"
+#include "ckpt/safetensors.h"
+#include "ckpt/save.h"
+
+#define NAME_MAX_BYTES 512
+
+/* One tensor of the state: a parameter, a part of its optimizer state, or the
+ * counts of a router. */
+struct item {
+    char name[NAME_MAX_BYTES];
+    enum ckpt_group group;
+    enum dtype dtype;
+    int n_dims;
+    int64_t shape[2];
+    void *data;
+};
+
+typedef int item_fn(void *ctx, const struct item *it);
+
+static void shape_of(const struct param *p, struct item *it)
+{
+    it->dtype = DT_F32;
+    it->n_dims = p->n_dims;
+    it->shape[0] = p->rows;
+    it->shape[1] = p->cols;
+}
+
+/* Every tensor of a checkpoint in a fixed order: parameters in table order,
+ * then the state of each, then counts. */
+static int each_item(struct trainer *t, _Bool with_optim, item_fn *fn, void *ctx)
+{
+    struct item it;
+
+    for (int i = 0; i < t->table.n; i++) {
+        const struct param *p = &t->table.v[i];
+        snprintf(it.name, sizeof it.name, "%s", p->name);
+        shape_of(p, &it);
+        it.group = CKPT_MODEL;
+        it.data = t->master + p->offset;
+        TRY(fn(ctx, &it));
+    }
+    if (!with_optim)
+        return 0;
+    it.group = CKPT_OPTIM;
+    for (int i = 0; i < t->table.n; i++) {
+        struct optim_state s[2];
+        int n = optim_states(t->optim, i, s);
+        for (int k = 0; k < n; k++) {
+            snprintf(it.name, sizeof it.name, "%s.%s", t->table.v[i].name, s[k].suffix);
+            shape_of(&t->table.v[i], &it);
+            it.data = s[k].data;
+            TRY(fn(ctx, &it));
+        }
+    }
+    for (int64_t l = 0; l < t->cfg->model.num_hidden_layers; l++) {
+        int i = t->table.layers[l].router;
+        if (i < 0)
+            continue;
+        snprintf(it.name, sizeof it.name, "%s.expert_counts", t->table.v[i].name);
+        it.dtype = DT_I64;
+        it.n_dims = 1;
+        it.shape[0] = t->cfg->model.num_experts;
+        it.data = t->last_counts + l * t->cfg->model.num_experts;
+        TRY(fn(ctx, &it));
+    }
+    return 0;
+}
+
+static uint64_t item_bytes(const struct item *it)
+{
+    uint64_t n = dtype_size(it->dtype);
+
+    for (int k = 0; k < it->n_dims; k++)
+        n *= (uint64_t)it->shape[k];
+    return n;
+}
+
+/* ---- saving */
+
+struct room { uint64_t bytes; int64_t n; };
+
+static int count_item(void *ctx, const struct item *it)
+{
+    struct room *r = ctx;
+
+    r->bytes += item_bytes(it);
+    r->n++;
+    return 0;
+}
+
+int state_room(const struct trainer *t, const char *run_dir)
+{
+    struct room r = { 0 };
+
+    TRY(each_item((struct trainer *)(uintptr_t)t, 1, count_item, &r));
+    return ckpt_room(run_dir, r.bytes, r.n);
+}
+
+static int save_item(void *ctx, const struct item *it)
+{
+    return ckpt_save_tensor(ctx, it->group, it->name, it->dtype, it->n_dims, it->shape, it->data);
+}
+
+static int save_files(struct trainer *t, struct ckpt_save *s)
+{
+    char *text = model_config_json(&t->cfg->model, t->eod, t->cfg->data.seq_len);
+    int rc = ckpt_save_file(s, "config.json", text, strlen(text));
+    char gen[64];
+
+    free(text);
+    if (rc < 0)
+        return rc;
+    if (t->vocab_text)
+        TRY(ckpt_save_file(s, "tokenizer.json", t->vocab_text, t->vocab_bytes));
+    if (t->eod >= 0)
+        snprintf(gen, sizeof gen, "{\"eos_token_id\": %" PRId64 "}\n", t->eod);
+    else
+        snprintf(gen, sizeof gen, "{}\n");
+    return ckpt_save_file(s, "generation_config.json", gen, strlen(gen));
+}
+
+#define MAX_SETS 256
+
+int state_save(struct trainer *t, const char *run_dir, const struct run_identity *id, int64_t keep)
+{
+    static struct manifest_set sets[MAX_SETS];
+    struct ckpt_save *s = NULL;
+    struct manifest_info info = {
+        .tool = id->tool, .argv = (const char *const *)id->argv, .n_argv = id->argc, .run_id = id->run_id,
+        .restart = id->restart, .step = t->step, .tokens = t->tokens, .config = config_digest(t->cfg->source),
+        .plan = id->plan, .replicas = 1, .efsdp = 1, .ep = 1, .threads = t->dev.threads,
+        .kernels = trainer_kernels(t), .data_next_step = t->next_data, .data_seed = (uint64_t)t->cfg->data.seed,
+        .sets = sets,
+    };
+    int rc;
+
+    for (int i = 0; t->loader && i < loader_n_train(t->loader) && i < MAX_SETS; i++) {
+        struct loader_set set = loader_train_set(t->loader, i);
+        sets[info.n_sets++] = (struct manifest_set){ set.path, set.hash, set.windows };
+    }
+    TRY(ckpt_save_begin(run_dir, &info, 0, &s));
+    TRY_OUT(rc, each_item(t, 1, save_item, s));
+    TRY_OUT(rc, save_files(t, s));
+    TRY_OUT(rc, ckpt_save_write(s));
+    return ckpt_save_commit(s, (int)keep);
+out:
+    ckpt_save_abort(s);
+    return rc;
+}
+
+/* ---- loading */
+
+struct loading {
+    struct trainer *t;
+    const struct ckpt *c;
+    int n_faults;
+    char text[1024];
+    size_t n;
+    int64_t n_found;
+};
+
+static void load_fault(struct loading *l, const char *name, const char *what)
+{
+    if (l->n_faults++ < 8) {
+        int k = snprintf(l->text + l->n, sizeof l->text - l->n, "%s%s: %s", l->n ? "; " : "", name, what);
+        if (k > 0)
+            l->n = l->n + (size_t)k < sizeof l->text ? l->n + (size_t)k : sizeof l->text - 1;
+    }
+}
+
+static int check_item(void *ctx, const struct item *it)
+{
+    struct loading *l = ctx;
+    const struct ckpt_tensor *f = ckpt_find(l->c, it->name);
+
+    if (!f) {
+        load_fault(l, it->name, "missing");
+        return 0;
+    }
+    l->n_found++;
+    _Bool same = f->n_dims == it->n_dims && f->dtype == it->dtype;
+    for (int k = 0; same && k < it->n_dims; k++)
+        same = f->shape[k] == it->shape[k];
+    if (!same)
+        load_fault(l, it->name, "another shape or type");
+    return 0;
+}
+
+static int load_item(void *ctx, const struct item *it)
+{
+    struct loading *l = ctx;
+
+    return ckpt_read(l->c, ckpt_find(l->c, it->name), 0, item_bytes(it), it->data);
+}
+
+static int load_config(struct trainer *t, const struct ckpt *c)
+{
+    struct model_config m = { 0 };
+    const char *key;
+    char path[4096];
+    int rc;
+
+    snprintf(path, sizeof path, "%s/config.json", ckpt_path(c));
+    TRY(model_config_read(&m, path, t->cfg->data.seq_len));
+    rc = model_config_same(&m, &t->cfg->model, &key)
+             ? 0 : err_set(ERR_DATA, "%s: another model: %s differs from the configuration", path, key);
+    model_config_fini(&m);
+    return rc;
+}
+
+int state_load(struct trainer *t, const struct ckpt *c)
+{
+    struct loading l = { .t = t, .c = c };
+    _Bool optim = (t->opts.what & TRAINER_OPTIM) != 0;
+
+    if (ckpt_kind(c) != CKPT_ONE_FILE)
+        TRY(load_config(t, c));
+    TRY(each_item(t, optim, check_item, &l));
+    for (int64_t i = 0; i < ckpt_n_tensors(c) && (optim || l.n_found < ckpt_n_tensors(c)); i++) {
+        const struct ckpt_tensor *f = ckpt_tensor(c, i);
+        if (!f->is_optim && params_find(&t->table, f->name) < 0)
+            load_fault(&l, f->name, "unknown");
+    }
+    if (l.n_faults)
+        return err_set(ERR_DATA, "%s: %d tensor%s do%s not fit the model: %s%s", ckpt_path(c), l.n_faults,
+                       l.n_faults == 1 ? "" : "s", l.n_faults == 1 ? "es" : "", l.text, l.n_faults > 8 ? "; ..." : "");
+    TRY(each_item(t, optim, load_item, &l));
+    if (optim)
+        trainer_set_shares(t);
+    const struct manifest *m = ckpt_manifest(c);
+    if (m) {
+        t->step = m->info.step;
+        t->next_data = m->info.data_next_step;
+        t->tokens = m->info.tokens;
+    }
+    return 0;
+}
+
+const char *state_exactness(const struct trainer *t, const struct ckpt *c, char *buf, size_t n)
+{
+    const struct manifest *m = ckpt_manifest(c);
+    size_t k = 0;
+
+    if (!m)
+        return "not bit-exact: no MANIFEST";
+    buf[0] = '\0';
+    if (m->info.threads != t->dev.threads)
+        k += (size_t)snprintf(buf + k, n - k, "threads %" PRId64 " -> %d", m->info.threads, t->dev.threads);
+    if (strcmp(m->info.kernels, trainer_kernels(t)) != 0 && k < n)
+        k += (size_t)snprintf(buf + k, n - k, "%skernels %s -> %s", k ? ", " : "", m->info.kernels, trainer_kernels(t));
+    if (!k)
+        return "bit-exact";
+    memmove(buf + 15, buf, k + 1 < n - 15 ? k + 1 : n - 16);
+    memcpy(buf, "not bit-exact: ", 15);
+    buf[n - 1] = '\0';
+    return buf;
+}
+
+/* ---- gradients */
+
+
+/* Gradients in table order (trained parameters only), then counts. */
+static int each_grad(struct trainer *t, item_fn *fn, void *ctx)
+{
+    struct item it = { .group = CKPT_MODEL };
+
+    for (int i = 0; i < t->table.n; i++) {
+        const struct param *p = &t->table.v[i];
+        if (p->optim == PARAM_NONE)
+            continue;
+        snprintf(it.name, sizeof it.name, "%s", p->name);
+        shape_of(p, &it);
+        it.data = t->grads + p->offset;
+        TRY(fn(ctx, &it));
+    }
+    for (int64_t l = 0; l < t->cfg->model.num_hidden_layers; l++) {
+        int i = t->table.layers[l].router;
+        if (i < 0)
+            continue;
+        snprintf(it.name, sizeof it.name, "%s.expert_counts", t->table.v[i].name);
+        it.dtype = DT_I64;
+        it.n_dims = 1;
+        it.shape[0] = t->cfg->model.num_experts;
+        it.data = t->counts + l * t->cfg->model.num_experts;
+        TRY(fn(ctx, &it));
+    }
+    return 0;
+}
+
+struct grad_item { char name[NAME_MAX_BYTES]; void *data; uint64_t bytes; };
+struct grad_list { struct grad_item *v; int n, cap; struct st_writer *w; const struct st_header *head; };
+
+static int declare_grad(void *ctx, const struct item *it)
+{
+    struct grad_list *g = ctx;
+
+    if (g->n == g->cap) {
+        g->cap = g->cap ? 2 * g->cap : 256;
+        struct grad_item *v = realloc(g->v, (size_t)g->cap * sizeof *v);
+        if (!v)
+            return err_set(ERR_IO, "out of memory for the list of gradients");
+        g->v = v;
+    }
+    struct grad_item *e = &g->v[g->n++];
+    memcpy(e->name, it->name, sizeof e->name);
+    e->data = it->data;
+    e->bytes = item_bytes(it);
+    if (g->w)
+        return st_writer_add(g->w, it->name, it->dtype, it->n_dims, it->shape);
+    const struct st_tensor *f = st_find(g->head, it->name);
+    if (!f)
+        return err_set(ERR_DATA, "gradient of \"%s\" is missing", it->name);
+    _Bool same = f->n_dims == it->n_dims && f->dtype == it->dtype;
+    for (int k = 0; same && k < it->n_dims; k++)
+        same = f->shape[k] == it->shape[k];
+    return same ? 0 : err_set(ERR_DATA, "gradient of \"%s\" has another shape or type", it->name);
+}
+
+int state_write_grads(struct trainer *t, const struct step_facts *f, int fd, const char *name)
+{
+    struct grad_list g = { .w = st_writer_new() };
+    char num[32];
+    int rc, i;
+
+    TRY_OUT(rc, st_writer_meta(g.w, "format", "moe.grads/1"));
+    snprintf(num, sizeof num, "%" PRId64, f->step);
+    TRY_OUT(rc, st_writer_meta(g.w, "step", num));
+    TRY_OUT(rc, st_writer_meta(g.w, "config", config_digest(t->cfg->source).hex));
+    snprintf(num, sizeof num, "%" PRId64, f->n_valid);
+    TRY_OUT(rc, st_writer_meta(g.w, "loss_tokens", num));
+    TRY_OUT(rc, st_writer_meta(g.w, "loss", units_shortest(num, f->loss)));
+    TRY_OUT(rc, each_grad(t, declare_grad, &g));
+    TRY_OUT(rc, st_writer_begin_stream(g.w, fd, name));
+    while ((i = st_writer_next(g.w)) >= 0)
+        TRY_OUT(rc, st_writer_put(g.w, i, 0, g.v[i].data, g.v[i].bytes));
+    rc = st_writer_end(g.w);
+out:
+    st_writer_free(g.w);
+    free(g.v);
+    return rc;
+}
+
+static int grad_meta(const struct st_header *h, const char *name, const char *key, const char **out)
+{
+    *out = st_meta_get(h, key);
+    return *out ? 0 : err_set(ERR_DATA, "%s: no gradient stream: \"%s\" is missing from its metadata", name, key);
+}
+
+int state_read_grads(struct trainer *t, struct step_facts *f, int fd, const char *name)
+{
+    struct st_stream *s = NULL;
+    struct grad_list g = { 0 };
+    const char *v;
+    int rc;
+
+    memset(f, 0, sizeof *f);
+    TRY(st_stream_open(fd, name, &s));
+    g.head = st_stream_head(s);
+    TRY_OUT(rc, grad_meta(g.head, name, "format", &v));
+    if (strcmp(v, "moe.grads/1") != 0) {
+        rc = err_set(ERR_DATA, "%s: format \"%s\", expected \"moe.grads/1\"", name, v);
+        goto out;
+    }
+    TRY_OUT(rc, grad_meta(g.head, name, "step", &v));
+    f->step = strtoll(v, NULL, 10);
+    if (f->step != t->step + 1) {
+        rc = err_set(ERR_DATA, "%s: gradients of step %s, but the checkpoint is at step %" PRId64, name, v, t->step);
+        goto out;
+    }
+    TRY_OUT(rc, grad_meta(g.head, name, "config", &v));
+    if (strcmp(v, config_digest(t->cfg->source).hex) != 0) {
+        rc = err_set(ERR_DATA, "%s: gradients of another configuration (%s)", name, v);
+        goto out;
+    }
+    TRY_OUT(rc, grad_meta(g.head, name, "loss_tokens", &v));
+    f->n_valid = strtoll(v, NULL, 10);
+    TRY_OUT(rc, grad_meta(g.head, name, "loss", &v));
+    f->loss = f->ce = strtod(v, NULL);
+    f->n_tokens = t->cfg->tokens_per_step;
+    if ((rc = each_grad(t, declare_grad, &g)) < 0) {
+        err_add("%s", name);
+        goto out;
+    }
+    if (g.n != g.head->n_tensors) {
+        rc = err_set(ERR_DATA, "%s: %" PRId64 " tensors, expected %d", name, g.head->n_tensors, g.n);
+        goto out;
+    }
+    /* The stream is in our own order but for the counts, so the next name is
+     * nearly always the one that follows. */
+    for (int64_t i = 0, k = 0; i < g.head->n_tensors; i++) {
+        for (k = (k + 1) % g.n; strcmp(g.v[k].name, g.head->tensors[i].name) != 0;)
+            k = (k + 1) % g.n;
+        TRY_OUT(rc, st_stream_read(s, g.v[k].data, g.v[k].bytes));
+    }
+    rc = st_stream_end(s);
+out:
+    st_stream_close(s);
+    free(g.v);
+    return rc;
+}

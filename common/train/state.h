@@ -1,0 +1,42 @@
+/* state.h -- a trainer's state to and from files: checkpoints and gradients.
+ *
+ * Checkpoints hold every parameter under its Hugging Face name, its optimizer
+ * state, and per router NAME.expert_counts (I64 [E]) of the last update, which
+ * the batch balance loss of the next step needs.  A gradient stream holds every
+ * gradient, unclipped, and the counts of its own step (FORMATS 6). */
+#ifndef TRAIN_STATE_H
+#define TRAIN_STATE_H
+
+#include "ckpt/load.h"
+#include "ckpt/manifest.h"
+#include "train/trainer.h"
+
+/* Who saves: what MANIFEST says beyond the trainer itself.  Borrowed strings. */
+struct run_identity {
+    const char *tool;           /* "moe-train 0.1.0" */
+    char **argv;
+    int argc;
+    struct hash run_id, plan;
+    int64_t restart;
+};
+
+/* Saves the trainer as RUN/ckpt/step-N and keeps the newest `keep` (0: all). */
+int state_save(struct trainer *t, const char *run_dir, const struct run_identity *id, int64_t keep);
+
+/* ERR_CREATE unless a checkpoint of this trainer fits beside run_dir. */
+int state_room(const struct trainer *t, const char *run_dir);
+
+/* Parameters, and with TRAINER_OPTIM the optimizer state; step, next_data and
+ * tokens from the MANIFEST.  Missing, unknown and misshapen tensors are named,
+ * all at once (ERR_DATA).  A checkpoint of another model_config is ERR_DATA. */
+int state_load(struct trainer *t, const struct ckpt *c);
+
+/* "bit-exact", or "not bit-exact: threads 2 -> 4, kernels ref -> cpu"; buf of n bytes. */
+const char *state_exactness(const struct trainer *t, const struct ckpt *c, char *buf, size_t n);
+
+/* The gradients of f->step to fd as one safetensors stream, and back.  name
+ * stands in errors.  Reading refuses another step or configuration (ERR_DATA). */
+int state_write_grads(struct trainer *t, const struct step_facts *f, int fd, const char *name);
+int state_read_grads(struct trainer *t, struct step_facts *f, int fd, const char *name);
+
+#endif
