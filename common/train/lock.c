@@ -98,6 +98,16 @@ static int kernel_lock(int fd)
     return errno == EAGAIN || errno == EACCES ? 0 : -1;
 }
 
+/* The same question without taking it: a start must not meet a mere look. */
+static int kernel_peek(int fd)
+{
+    struct flock f = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+
+    if (fcntl(fd, F_OFD_GETLK, &f) != 0)
+        return -1;
+    return f.l_type == F_UNLCK;
+}
+
 static void read_line(int fd, char *buf, size_t n)
 {
     ssize_t k = pread(fd, buf, n - 1, 0);
@@ -169,7 +179,7 @@ int run_lock_peek(const char *run_dir, char *owner, int n)
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return 0;
-    int got = kernel_lock(fd);
+    int got = kernel_peek(fd);
     read_line(fd, line, sizeof line);
     if (parse(line, &was)) {
         name(&was, owner, (size_t)n);
