@@ -1,0 +1,47 @@
+/* plan.h -- who owns which part of every parameter: FORMATS 4, exactly.
+ *
+ * A plan is a pure function of the parameter table and the mesh; its hash is
+ * the hash of its lines.  Written as TSV, read back strictly: a plan that names
+ * an unknown parameter, leaves one out, or covers a row twice or not at all is
+ * ERR_DATA; one made for another configuration is ERR_USAGE. */
+#ifndef SHARD_PLAN_H
+#define SHARD_PLAN_H
+
+#include <stdint.h>
+
+#include "base/hash.h"
+#include "model/params.h"
+
+struct plan_part {
+    int i_param;
+    int64_t first_row, n_rows;
+    int owner;                  /* rank in the shard group */
+    int64_t bytes, state_bytes; /* fp32 master; optimizer state */
+    double ns_flops;
+};
+
+struct plan;
+
+/* What a parameter costs; shard/ must not see optim/, so the caller says. */
+struct plan_costs {
+    int64_t (*state_bytes)(const struct param *p);
+    double (*ns_flops)(const void *ctx, const struct param *p);
+    const void *ctx;
+};
+
+/* *out is owned (plan_free).  t is borrowed as long as the plan. */
+int plan_make(const struct param_table *t, const struct plan_costs *costs, struct hash config,
+              int replicas, int efsdp, int ep, struct plan **out);
+/* path "-" is standard input. */
+int plan_load(const char *path, const struct param_table *t, struct hash config, struct plan **out);
+void plan_free(struct plan *p);
+
+int64_t plan_n_parts(const struct plan *p);
+const struct plan_part *plan_part(const struct plan *p, int64_t i);    /* by layer, then name */
+int plan_world(const struct plan *p);           /* replicas x efsdp x ep */
+struct hash plan_hash(const struct plan *p);
+
+/* The TSV text; owned by the caller (free()). */
+char *plan_text(const struct plan *p, size_t *n);
+
+#endif
