@@ -1,4 +1,4 @@
-/* safetensors.c -- the header parser: text to a checked table of tensors.
+/* st_parse.c -- the header parser: text to a checked table of tensors.
  *
  * A general JSON library builds a tree of the whole header first (270 ms and
  * 100 MB for 85,000 tensors) and keeps the last of two equal keys in silence.
