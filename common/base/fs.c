@@ -207,6 +207,16 @@ int fs_rename(const char *from, const char *to)
     return sync_parent(to);
 }
 
+int fs_exchange(const char *a, const char *b)
+{
+    if (renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE) < 0) {
+        if (errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP)
+            return err_sys(ERR_ABSENT, "%s: cannot exchange with %s", a, b);
+        return err_sys(ERR_IO, "%s: cannot exchange with %s", a, b);
+    }
+    return sync_parent(b);
+}
+
 /* Empties and removes a directory through its descriptor, so that a name that
  * is swapped for a link meanwhile leads nowhere. */
 static int remove_at(int parent, const char *name, const char *path)

@@ -48,6 +48,7 @@ int fs_mkdir(const char *path);                 /* existing directory is fine; E
 int fs_mkdirs(const char *path);                /* and its parents */
 int fs_sync_dir(const char *path);
 int fs_rename(const char *from, const char *to);            /* then fsync of to's parent */
+int fs_exchange(const char *a, const char *b);              /* both names at once, then fsync of b's parent; ERR_ABSENT where the file system cannot */
 int fs_symlink_replace(const char *target, const char *link);   /* temporary link, rename, fsync */
 int fs_remove_tree(const char *path);           /* never follows symlinks; absent is fine */
 int fs_free_bytes(const char *path, uint64_t *out);

@@ -16,34 +16,19 @@
 #ifndef CKPT_LOAD_H
 #define CKPT_LOAD_H
 
-#include "base/arena.h"
-#include "base/fs.h"
-#include "ckpt/manifest.h"
-#include "ckpt/safetensors.h"
-
 #include <stddef.h>
 #include <stdint.h>
 
-enum ckpt_kind { CKPT_COMPLETE, CKPT_HF_DIR, CKPT_ONE_FILE };
+#include "base/arena.h"
+#include "base/fs.h"
+#include "ckpt/dir.h"
+#include "ckpt/manifest.h"
 
 /* Flags of opening. */
 #define CKPT_NEED_MANIFEST 1u   /* only a complete checkpoint will do (resume, --from) */
 #define CKPT_NO_FALLBACK 2u     /* a RUN whose latest is broken is an error */
 
-struct ckpt_tensor {
-    const char *name;
-    const char *type;           /* "F32" */
-    enum dtype dtype;           /* DT_N: known to the format only */
-    int n_dims;
-    const int64_t *shape;
-    uint64_t bytes;
-    const char *file;           /* relative to the directory */
-    _Bool is_optim;             /* lies under optim/ */
-    const struct st_part *parts;        /* NULL without a MANIFEST */
-    int n_parts;
-    uint64_t offset;            /* of its first byte in the file */
-    int i_file;                 /* private */
-};
+/* struct ckpt_tensor and enum ckpt_kind: ckpt/dir.h. */
 
 struct ckpt;
 
@@ -82,9 +67,5 @@ int ckpt_read_file(const struct ckpt *c, const char *name, struct fs_blob *out);
 /* The checkpoint directory behind an operand: itself, or that of a RUN; also
  * *note as in ckpt_note().  Strings in the arena; note may be NULL. */
 int ckpt_resolve(struct arena *a, const char *path, unsigned flags, char **dir, char **note);
-
-/* Steps of the complete-looking checkpoints (those with a MANIFEST) of a run,
- * ascending; none is not an error. */
-int ckpt_list_steps(struct arena *a, const char *run_dir, int64_t **steps, int *n);
 
 #endif

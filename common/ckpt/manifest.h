@@ -9,11 +9,11 @@
 #ifndef CKPT_MANIFEST_H
 #define CKPT_MANIFEST_H
 
-#include "base/hash.h"
-#include "ckpt/safetensors.h"
-
 #include <stddef.h>
 #include <stdint.h>
+
+#include "base/hash.h"
+#include "ckpt/safetensors.h"
 
 #define MANIFEST_NAME "MANIFEST.json"
 #define MANIFEST_FORMAT "moe.checkpoint/1"

@@ -15,11 +15,11 @@
 #ifndef CKPT_SAFETENSORS_H
 #define CKPT_SAFETENSORS_H
 
-#include "base/dtype.h"
-#include "base/hash.h"
-
 #include <stddef.h>
 #include <stdint.h>
+
+#include "base/dtype.h"
+#include "base/hash.h"
 
 #define ST_PART_BYTES ((uint64_t)64 << 20)      /* a part of a tensor that has its own hash */
 #define ST_HEADER_MAX 100000000u                /* bytes of header text, both ways */
@@ -44,7 +44,7 @@ struct st_header {
     int n_meta;
     uint64_t data_start;        /* 8 + N */
     uint64_t data_bytes;
-    struct st_index *index;     /* private: names to tensors */
+    struct ckpt_names *names;   /* private: names to tensors */
     void *memory;               /* private */
 };
 

@@ -18,11 +18,12 @@
 #ifndef CKPT_SAVE_H
 #define CKPT_SAVE_H
 
-#include "base/dtype.h"
-#include "ckpt/manifest.h"
-
 #include <stddef.h>
 #include <stdint.h>
+
+#include "base/dtype.h"
+#include "ckpt/manifest.h"
+#include "ckpt/run.h"
 
 #define CKPT_SHARD_BYTES ((uint64_t)5000000000)         /* default limit of tensor bytes in one file */
 
@@ -58,13 +59,5 @@ int ckpt_save_commit(struct ckpt_save *s, int keep);
 
 /* Removes the temporary; keeps the recorded error.  NULL is accepted. */
 void ckpt_save_abort(struct ckpt_save *s);
-
-/* "step-00000200"; buf of 32 bytes; returns buf. */
-char *ckpt_step_name(char *buf, int64_t step);
-
-/* ERR_CREATE unless the file system of dir (or of its nearest existing parent)
- * has room for n_tensors tensors of tensor_bytes together, with their headers,
- * index and manifest. */
-int ckpt_room(const char *dir, uint64_t tensor_bytes, int64_t n_tensors);
 
 #endif

@@ -13,11 +13,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <xxhash.h>
 
 #include "base/arena.h"
 #include "base/err.h"
+#include "ckpt/names.h"
 
 #define INT_MAX_JSON (UINT64_C(1) << 53)
 
@@ -47,56 +46,11 @@ int st_type_bits(const char *type)
     return t ? t->bits : 0;
 }
 
-/* ---- names to tensors: open addressing, at most half full.
- *
- * The seed differs from run to run, so that no file can be made whose names
- * all fall into one slot. */
-
-struct st_index { uint64_t seed; size_t mask; uint32_t slot[]; };
-
-static size_t slot_of(const struct st_index *x, const char *name)
-{
-    return (size_t)XXH3_64bits_withSeed(name, strlen(name), x->seed) & x->mask;
-}
-
-static const struct st_tensor *lookup(const struct st_header *h, const char *name, size_t *free_slot)
-{
-    const struct st_index *x = h->index;
-    size_t i;
-
-    for (i = slot_of(x, name); x->slot[i]; i = (i + 1) & x->mask)
-        if (strcmp(h->tensors[x->slot[i] - 1].name, name) == 0)
-            return &h->tensors[x->slot[i] - 1];
-    *free_slot = i;
-    return NULL;
-}
-
 const struct st_tensor *st_find(const struct st_header *h, const char *name)
 {
-    size_t unused;
+    int64_t i = ckpt_names_find(h->names, name);
 
-    return lookup(h, name, &unused);
-}
-
-static int index_build(const char *where, struct st_header *h)
-{
-    size_t size = 8, at;
-    struct timespec ts;
-
-    while (size < 2 * (size_t)h->n_tensors)
-        size *= 2;
-    h->index = calloc(1, sizeof *h->index + size * sizeof h->index->slot[0]);
-    if (!h->index)
-        return err_set(ERR_IO, "%s: no memory for the index of %" PRId64 " tensors", where, h->n_tensors);
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    h->index->seed = (uint64_t)ts.tv_nsec * UINT64_C(0x9e3779b97f4a7c15) ^ (uintptr_t)h->index;
-    h->index->mask = size - 1;
-    for (int64_t i = 0; i < h->n_tensors; i++) {
-        if (lookup(h, h->tensors[i].name, &at))
-            return err_set(ERR_DATA, "%s: tensor \"%s\" appears twice", where, h->tensors[i].name);
-        h->index->slot[at] = (uint32_t)i + 1;
-    }
-    return 0;
+    return i < 0 ? NULL : &h->tensors[i];
 }
 
 /* ---- the text */
@@ -612,6 +566,7 @@ int st_parse(const char *where, const char *text, size_t n, int64_t data_bytes, 
     struct arena *a = arena_new();
     struct st_header *h = arena_alloc(a, sizeof *h);
     struct table t = { 0 };
+    int64_t twice;
     int rc;
 
     h->memory = a;
@@ -631,7 +586,11 @@ int st_parse(const char *where, const char *text, size_t n, int64_t data_bytes, 
             goto out;
         }
     sort_by_bytes(h);
-    TRY_OUT(rc, index_build(where, h));
+    h->names = ckpt_names_new(h->tensors, h->n_tensors, sizeof *h->tensors, offsetof(struct st_tensor, name), &twice);
+    if (twice >= 0) {
+        rc = err_set(ERR_DATA, "%s: tensor \"%s\" appears twice", where, h->tensors[twice].name);
+        goto out;
+    }
     TRY_OUT(rc, check_tiling(where, h, data_bytes));
     *out = h;
     h = NULL;
@@ -645,7 +604,7 @@ void st_header_free(struct st_header *h)
 {
     if (!h)
         return;
-    free(h->index);
+    ckpt_names_free(h->names);
     free(h->tensors);
     arena_free(h->memory);
 }

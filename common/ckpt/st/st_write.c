@@ -17,6 +17,8 @@
 #include "base/fs.h"
 #include "base/json.h"
 
+#define CHUNK_BYTES ((size_t)1 << 20)   /* hashed and written while in cache */
+
 struct out_tensor {
     const char *name;
     enum dtype dtype;
@@ -382,6 +384,8 @@ int st_writer_put(struct st_writer *w, int i_tensor, uint64_t first, const void 
         BUG_ON(first != t->parts[k].begin + t->filled[k]);
         if (take > t->parts[k].end - first)
             take = (size_t)(t->parts[k].end - first);
+        if (take > CHUNK_BYTES)
+            take = CHUNK_BYTES;
         TRY(put_piece(w, t, k, p, take));
         p += take;
         first += take;

@@ -1,0 +1,104 @@
+/* run.c -- RUN/ckpt/step-NNNNNNNN: naming, listing, removing. */
+#include "ckpt/run.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/fs.h"
+#include "base/units.h"
+#include "ckpt/manifest.h"
+
+char *ckpt_step_name(char *buf, int64_t step)
+{
+    snprintf(buf, 32, "step-%08" PRId64, step);
+    return buf;
+}
+
+int64_t ckpt_step_of(const char *name)
+{
+    int64_t step = 0;
+    char same[32];
+    const char *s;
+
+    if (strncmp(name, "step-", 5) || strlen(name) < 13 || strlen(name) > 5 + 18)
+        return -1;
+    for (s = name + 5; *s; s++) {
+        if (*s < '0' || *s > '9')
+            return -1;
+        step = step * 10 + (*s - '0');
+    }
+    /* One step has one name: no extra zeros. */
+    return strcmp(ckpt_step_name(same, step), name) ? -1 : step;
+}
+
+static int by_number(const void *pa, const void *pb)
+{
+    int64_t a = *(const int64_t *)pa, b = *(const int64_t *)pb;
+
+    return (a > b) - (a < b);
+}
+
+int ckpt_list_steps(struct arena *a, const char *run_dir, int64_t **steps, int *n)
+{
+    const char *dir = fs_join(a, run_dir, "ckpt");
+    char **names;
+    int n_names;
+
+    *steps = NULL;
+    *n = 0;
+    if (!fs_is_dir(dir))
+        return 0;
+    TRY(fs_list(a, dir, &names, &n_names));
+    *steps = arena_array(a, (size_t)n_names + 1, sizeof **steps);
+    for (int i = 0; i < n_names; i++) {
+        int64_t step = ckpt_step_of(names[i]);
+
+        if (step >= 0 && fs_exists(fs_join(a, fs_join(a, dir, names[i]), MANIFEST_NAME)))
+            (*steps)[(*n)++] = step;
+    }
+    qsort(*steps, (size_t)*n, sizeof **steps, by_number);
+    return 0;
+}
+
+int ckpt_remove(const char *dir)
+{
+    struct arena *a = arena_new();
+    char *manifest = fs_join(a, dir, MANIFEST_NAME);
+    int rc = 0;
+
+    if (unlink(manifest) < 0 && errno != ENOENT)
+        rc = err_sys(ERR_IO, "%s: cannot remove", manifest);
+    /* What goes must not outlive the mark that it is whole: not even when the
+     * power fails between the two. */
+    if (rc == 0 && fs_is_dir(dir))
+        rc = fs_sync_dir(dir);
+    if (rc == 0)
+        rc = fs_remove_tree(dir);
+    arena_free(a);
+    return rc;
+}
+
+int ckpt_room(const char *dir, uint64_t tensor_bytes, int64_t n_tensors)
+{
+    /* Per tensor: name, type and shape in header, manifest and index; per part
+     * a hash.  The rest is configuration and tokenizer. */
+    uint64_t need = tensor_bytes + (uint64_t)n_tensors * 1024 + tensor_bytes / (1 << 20) * 2 + (32u << 20), have;
+    struct arena *a = arena_new();
+    const char *at = dir;
+    char need_text[32], have_text[32];
+    int rc;
+
+    while (!fs_is_dir(at) && strcmp(at, ".") && strcmp(at, "/"))
+        at = fs_parent(a, at);
+    rc = fs_free_bytes(at, &have);
+    if (rc == 0 && have < need)
+        rc = err_set(ERR_CREATE, "%s: a checkpoint needs %s, only %s are free", dir,
+                     units_bytes(need_text, (double)need), units_bytes(have_text, (double)have));
+    arena_free(a);
+    return rc;
+}

@@ -1,0 +1,28 @@
+/* run.h -- the names in a RUN directory, and room for one more checkpoint. */
+#ifndef CKPT_RUN_H
+#define CKPT_RUN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+
+/* "step-00000200"; buf of 32 bytes; returns buf. */
+char *ckpt_step_name(char *buf, int64_t step);
+
+/* The step of such a name, -1 when it is none. */
+int64_t ckpt_step_of(const char *name);
+
+/* Steps of the checkpoints of a run that have a MANIFEST, ascending; none (also
+ * no directory) is not an error.  Order is by number: clocks do not count. */
+int ckpt_list_steps(struct arena *a, const char *run_dir, int64_t **steps, int *n);
+
+/* Deletes a checkpoint directory, its MANIFEST first. */
+int ckpt_remove(const char *dir);
+
+/* ERR_CREATE unless the file system of dir (or of its nearest existing parent)
+ * has room for n_tensors tensors of tensor_bytes together, with their headers,
+ * index and manifest. */
+int ckpt_room(const char *dir, uint64_t tensor_bytes, int64_t n_tensors);
+
+#endif
