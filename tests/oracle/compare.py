@@ -289,6 +289,7 @@ def window_losses(model, tokens, eod):
 
 
 def write_run_config(path, config_json, data, valid, tok, n_windows):
+    """One window per step and per evaluation batch, so that n_windows batches are each window once in any order."""
     with open(path, "w", encoding="utf-8") as f:
         f.write(f"""model: {config_json}
 init: {{seed: 3, std: 0.2}}
@@ -298,7 +299,7 @@ data:
   valid: [{{name: held, path: {valid}}}]
   seq_len: {SEQ_LEN}
   seed: 1
-train: {{steps: 4, tokens_per_step: {4 * SEQ_LEN}, micro_tokens: {SEQ_LEN}, compute_dtype: fp32}}
+train: {{steps: 4, tokens_per_step: {SEQ_LEN}, micro_tokens: {SEQ_LEN}, compute_dtype: fp32}}
 router: {{bias_rate: 1e-3}}
 optim:
   muon: {{lr: 1e-2}}
