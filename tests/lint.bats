@@ -94,6 +94,16 @@ quiet() {
 	caught cycles common/base/c.c:2: 'base/c -> base/a'
 }
 
+@test "a module may have a second source and a header of its own for it" {
+	put common/tok/vocab.h '/* vocab.h -- public. */'
+	put common/tok/vocab_store.h '/* vocab_store.h -- private. */' '#include "tok/vocab.h"'
+	put common/tok/vocab.c '/* vocab.c -- see vocab.h. */' '#include "tok/vocab_store.h"'
+	quiet cycles.sh
+	put common/tok/lexicon.h '/* lexicon.h -- another. */' '#include "tok/vocab.h"'
+	put common/tok/vocab.c '/* vocab.c -- wrong. */' '#include "tok/lexicon.h"'
+	caught cycles common/tok/vocab.c:2: 'tok/vocab -> tok/lexicon'
+}
+
 @test "a source of 801 lines, a header of 251 and a Makefile of 251 are caught, one less is not" {
 	for n in 800 801; do { echo '/* long.c -- long. */'; yes ';' | head -n $((n - 1)); } > "$T/common/base/long_$n.c"; done
 	for n in 250 251; do { echo '/* h.h -- long. */'; yes ';' | head -n $((n - 1)); } > "$T/common/base/head_$n.h"; done

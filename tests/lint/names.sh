@@ -12,8 +12,9 @@ c_files | awk '
 			print $0 ":1: the base name is taken by " seen[base]
 		else
 			seen[base] = $0
-		# A header and its source are one module and lie together.
-		if ((stem in home) && home[stem] != dir && !(base in told))
+		# A header and its source are one module and lie together, or the
+		# source one folder further down.
+		if ((stem in home) && index(dir, home[stem]) != 1 && index(home[stem], dir) != 1)
 			print $0 ":1: the module name is taken in " home[stem]
 		home[stem] = dir
 		if (base !~ /^[a-z0-9_]+\.([ch]|inc)$/ && $0 !~ /^src\/moe-[a-z]+\.c$/)

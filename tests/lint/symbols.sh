@@ -28,7 +28,7 @@ while read -r f; do
 			for (i = 1; i <= n; i++)
 				if (a[i] ~ /^moe_/) a[++n] = substr(a[i], 5)
 		}
-		NF < 3 || $3 ~ /^__/ || $3 == "main" { next }
+		NF < 3 || $3 ~ /^(__|\.)/ || $3 == "main" { next }
 		# The two strings that the whole tree is named after, and the checked
 		# product of sizes, which belongs to no module more than to another.
 		f == "common/base/version.c" && $3 ~ /^moe_/ { next }
