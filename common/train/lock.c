@@ -115,7 +115,7 @@ static void read_line(int fd, char *buf, size_t n)
     buf[k > 0 ? k : 0] = '\0';
 }
 
-int run_lock_take(const char *run_dir, struct run_lock **out)
+int lock_take(const char *run_dir, struct run_lock **out)
 {
     char path[4200], line[512], who[400] = "another run";
     struct owner was, me;
@@ -156,7 +156,7 @@ out:
     return rc;
 }
 
-void run_lock_drop(struct run_lock *l)
+void lock_drop(struct run_lock *l)
 {
     if (!l)
         return;
@@ -168,7 +168,7 @@ void run_lock_drop(struct run_lock *l)
     free(l);
 }
 
-int run_lock_peek(const char *run_dir, char *owner, int n)
+int lock_peek(const char *run_dir, char *owner, int n)
 {
     char path[4200], line[512];
     struct owner was;

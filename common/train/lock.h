@@ -13,10 +13,10 @@ struct run_lock;
 
 /* ERR_LOCKED names the owner.  A dead owner's lock is taken over with one line
  * of talk. */
-int run_lock_take(const char *run_dir, struct run_lock **out);
-void run_lock_drop(struct run_lock *l);         /* NULL is accepted */
+int lock_take(const char *run_dir, struct run_lock **out);
+void lock_drop(struct run_lock *l);         /* NULL is accepted */
 
 /* For status: 1 and the owner's line when a live run holds the directory, else 0. */
-int run_lock_peek(const char *run_dir, char *owner, int n);
+int lock_peek(const char *run_dir, char *owner, int n);
 
 #endif

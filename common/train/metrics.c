@@ -234,12 +234,12 @@ int metrics_step(struct metrics *m, const struct step_facts *f, const struct met
     return append(m, json);
 }
 
-double eval_loss(const struct eval_facts *e)
+double metrics_eval_loss(const struct eval_facts *e)
 {
     return e->tokens ? e->nll / (double)e->tokens : NAN;
 }
 
-double eval_bits_per_byte(const struct eval_facts *e)
+double metrics_bits_per_byte(const struct eval_facts *e)
 {
     return e->text_bytes ? e->nll / (0.69314718055994530942 * (double)e->text_bytes) : NAN;
 }
@@ -254,9 +254,9 @@ int metrics_eval(struct metrics *m, int64_t step, const struct eval_facts *e, co
     json_put_int(j, "step", step);
     json_put_str(j, "set", e->set);
     json_put_int(j, "tokens", e->tokens);
-    json_put_num(j, "loss", eval_loss(e));
-    json_put_num(j, "ppl", exp(eval_loss(e)));
-    json_put_num(j, "bits_per_byte", eval_bits_per_byte(e));
+    json_put_num(j, "loss", metrics_eval_loss(e));
+    json_put_num(j, "ppl", exp(metrics_eval_loss(e)));
+    json_put_num(j, "bits_per_byte", metrics_bits_per_byte(e));
     json_obj_end(j);
     return append(m, json);
 }
@@ -283,12 +283,12 @@ const char *metrics_human_eval(const struct eval_facts *e, char *buf, int n)
 {
     char tok[32];
 
-    snprintf(buf, (size_t)n, "  held out %-8s loss %7.4f  %6.3f bits per byte  (%s tokens)", e->set, eval_loss(e),
-             eval_bits_per_byte(e), units_count(tok, e->tokens));
+    snprintf(buf, (size_t)n, "  held out %-8s loss %7.4f  %6.3f bits per byte  (%s tokens)", e->set, metrics_eval_loss(e),
+             metrics_bits_per_byte(e), units_count(tok, e->tokens));
     return buf;
 }
 
-int heartbeat_write(const char *run_dir, struct heartbeat *h)
+int metrics_heartbeat_write(const char *run_dir, struct heartbeat *h)
 {
     char path[4200], text[1024], num[2][32];
     struct timespec ts;
@@ -306,7 +306,7 @@ int heartbeat_write(const char *run_dir, struct heartbeat *h)
     return fs_write_file(path, text, (size_t)n);
 }
 
-int heartbeat_read(const char *run_dir, struct heartbeat *h)
+int metrics_heartbeat_read(const char *run_dir, struct heartbeat *h)
 {
     char path[4200];
     json_t *o = NULL;

@@ -30,8 +30,8 @@ const char *metrics_human(const struct metrics *m, const struct step_facts *f, c
                           double eta_s, char *buf, int n);
 const char *metrics_human_eval(const struct eval_facts *e, char *buf, int n);
 
-double eval_loss(const struct eval_facts *e);           /* mean nll per target token */
-double eval_bits_per_byte(const struct eval_facts *e);  /* NaN without byte counts */
+double metrics_eval_loss(const struct eval_facts *e);           /* mean nll per target token */
+double metrics_bits_per_byte(const struct eval_facts *e);  /* NaN without byte counts */
 
 /* RUN/heartbeat.json, replaced whole: what status and top read.  state:
  * running, stopped, done, failed. */
@@ -43,7 +43,7 @@ struct heartbeat {
     double time;                /* seconds since 1970; set by the writer */
     _Bool barren;               /* the last start made no step */
 };
-int heartbeat_write(const char *run_dir, struct heartbeat *h);
-int heartbeat_read(const char *run_dir, struct heartbeat *h);           /* ERR_NOINPUT when there is none */
+int metrics_heartbeat_write(const char *run_dir, struct heartbeat *h);
+int metrics_heartbeat_read(const char *run_dir, struct heartbeat *h);           /* ERR_NOINPUT when there is none */
 
 #endif
