@@ -47,7 +47,7 @@ struct config;                  /* the parsed text with positions and origins */
 /* Reads file ("-" stdin; NULL: defaults and overrides only), applies overrides
  * ("key.path=value", n of them; a list is given in YAML flow form), checks
  * against keys and fills *dest.  Everything dest points to lives until
- * config_free().  Returns ERR_USAGE with all errors, one a line, or ERR_NOINPUT.
+ * config_free(); the caller zeroes it first.  Returns ERR_USAGE with all errors, one a line, or ERR_NOINPUT.
  * keys under "model." may be absent when the file says  model: PATH : then
  * *model_path is that path (relative paths are relative to the file), the keys
  * under "model." are left at their defaults and the caller reads config.json. */
@@ -71,7 +71,10 @@ const char *config_where(const struct config *c, const char *path);
 char *config_print(const struct config *c, _Bool origins);
 
 /* Replaces the value shown by config_print()/config_digest() for a key, e.g.
- * after auto was resolved or a config.json was read; origin becomes note. */
+ * after auto was resolved or a config.json was read; origin becomes note.
+ * value is the plain text of a scalar, or a list in YAML flow form.  Once a key
+ * under "model." is noted, the section is printed in place of  model: PATH.
+ * ERR_BUG for an unknown key or a value that would not load again. */
 int config_note(struct config *c, const char *path, const char *value, const char *note);
 
 /* Hash of the printed values without origins: the identity of a configuration. */

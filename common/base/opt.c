@@ -5,8 +5,6 @@
 #include "base/opt.h"
 
 #include <ctype.h>
-#include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,64 +51,15 @@ static const struct opt *by_name(const struct opt *o, const char *name, size_t n
     return NULL;
 }
 
-static int check_limits(const struct opt *o, const char *text, double v)
+/* Puts the option before the sentence of a failed check. */
+static int named(const struct opt *o, int rc)
 {
-    char lo[32], hi[32];
-
-    if (o->min == o->max || (v >= o->min && v <= o->max))
-        return 0;
-    units_shortest(lo, o->min);
-    units_shortest(hi, o->max);
-    if (isinf(o->max))
-        return err_set(ERR_USAGE, "--%s: %s is too small, expected at least %s", o->name, text, lo);
-    if (isinf(o->min))
-        return err_set(ERR_USAGE, "--%s: %s is too large, expected at most %s", o->name, text, hi);
-    return err_set(ERR_USAGE, "--%s: %s is out of range, expected %s to %s", o->name, text, lo, hi);
-}
-
-/* The words of "a|b|c" as an array in the arena. */
-static int split(struct arena *a, const char *text, const char ***out)
-{
-    char *s = arena_strdup(a, text);
-    const char **v = arena_array(a, strlen(text) + 1, sizeof *v);
-    int n = 0;
-
-    for (char *save, *w = strtok_r(s, "|", &save); w; w = strtok_r(NULL, "|", &save))
-        v[n++] = w;
-    *out = v;
-    return n;
-}
-
-static int set_choice(const struct opt *o, const char **to, const char *text)
-{
-    size_t n = strlen(text);
-    int rc = 0;
-
-    for (const char *w = o->arg; n && *w; w += strcspn(w, "|"), w += *w == '|') {
-        if (strcspn(w, "|") == n && !strncmp(w, text, n)) {
-            *to = text;
-            return 0;
-        }
-    }
-    struct arena *a = arena_new();
-    const char **v;
-    int words = split(a, o->arg, &v);
-    const char *near = units_nearest(text, v, words);
-    char *list = arena_strdup(a, "");
-    for (int i = 0; i < words; i++)
-        list = arena_printf(a, "%s%s%s", list, i == 0 ? "" : i + 1 == words ? " or " : ", ", v[i]);
-    if (near)
-        rc = err_set(ERR_USAGE, "--%s: expected %s, not \"%s\" (did you mean \"%s\"?)", o->name, list, text, near);
-    else
-        rc = err_set(ERR_USAGE, "--%s: expected %s, not \"%s\"", o->name, list, text);
-    arena_free(a);
-    return rc;
+    return rc < 0 ? err_add("--%s", o->name) : 0;
 }
 
 static int set(const struct opt *o, void *opts, const char *text)
 {
     void *to = field(opts, o);
-    int rc;
 
     switch (o->kind) {
     case OPT_FLAG:
@@ -120,15 +69,11 @@ static int set(const struct opt *o, void *opts, const char *text)
         ++*(int *)to;
         return 0;
     case OPT_INT:
-        rc = units_int(text, to);
-        if (rc < 0)
-            return err_add("--%s", o->name);
-        return check_limits(o, text, (double)*(int64_t *)to);
+        TRY(named(o, units_int(text, to)));
+        return named(o, units_range(text, (double)*(int64_t *)to, o->min, o->max));
     case OPT_FLOAT:
-        rc = units_float(text, to);
-        if (rc < 0)
-            return err_add("--%s", o->name);
-        return check_limits(o, text, *(double *)to);
+        TRY(named(o, units_float(text, to)));
+        return named(o, units_range(text, *(double *)to, o->min, o->max));
     case OPT_STR:
         *(const char **)to = text;
         return 0;
@@ -139,7 +84,9 @@ static int set(const struct opt *o, void *opts, const char *text)
         return 0;
     }
     case OPT_CHOICE:
-        return set_choice(o, to, text);
+        TRY(named(o, units_choice(text, o->arg)));
+        *(const char **)to = text;
+        return 0;
     }
     return 0;
 }

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/err.h"
 
 #define WORD_MAX 64
@@ -349,4 +350,44 @@ const char *units_nearest(const char *word, const char *const *words, int n)
         }
     }
     return best ? best : n_within == 1 ? within : NULL;
+}
+
+int units_range(const char *text, double v, double min, double max)
+{
+    char lo[32], hi[32];
+
+    if (min == max || (v >= min && v <= max))
+        return 0;
+    units_shortest(lo, min);
+    units_shortest(hi, max);
+    if (isinf(max))
+        return err_set(ERR_USAGE, "%s is too small, expected at least %s", text, lo);
+    if (isinf(min))
+        return err_set(ERR_USAGE, "%s is too large, expected at most %s", text, hi);
+    return err_set(ERR_USAGE, "%s is out of range, expected %s to %s", text, lo, hi);
+}
+
+int units_choice(const char *s, const char *words)
+{
+    struct arena *a = arena_new();
+    char *copy = arena_strdup(a, words), *list = arena_strdup(a, "");
+    const char **v = arena_array(a, strlen(words) + 1, sizeof *v);
+    int n = 0, rc = -1;
+
+    for (char *save, *w = strtok_r(copy, "|", &save); w; w = strtok_r(NULL, "|", &save))
+        v[n++] = w;
+    for (int i = 0; i < n; i++) {
+        if (!strcmp(s, v[i]))
+            rc = i;
+        list = arena_printf(a, "%s%s%s", list, i == 0 ? "" : i + 1 == n ? " or " : ", ", v[i]);
+    }
+    if (rc < 0) {
+        const char *near = units_nearest(s, v, n);
+        if (near)
+            rc = err_set(ERR_USAGE, "expected %s, not \"%s\" (did you mean \"%s\"?)", list, s, near);
+        else
+            rc = err_set(ERR_USAGE, "expected %s, not \"%s\"", list, s);
+    }
+    arena_free(a);
+    return rc;
 }

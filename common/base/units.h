@@ -14,6 +14,14 @@ int units_float(const char *s, double *out);        /* finite; 1e-4, 0.1, 3k */
 int units_bool(const char *s, _Bool *out);          /* true false yes no on off */
 int units_duration(const char *s, double *seconds); /* 90s 10m 2h 1-12:00:00 */
 
+/* 0 when v is within min and max (both inclusive; equal: no limits), else
+ * ERR_USAGE "TEXT is out of range, expected 1 to 10". */
+int units_range(const char *text, double v, double min, double max);
+
+/* Index of s among the words of "a|b|c", else ERR_USAGE with all of them and
+ * the nearest. */
+int units_choice(const char *s, const char *words);
+
 /* "1.50 GiB", "812 B"; "1,234,567"; "2m05s"; buf of at least 32 bytes; returns buf. */
 char *units_bytes(char *buf, double bytes);
 char *units_count(char *buf, int64_t n);
