@@ -10,5 +10,6 @@ struct dev;
 struct dev_options;
 
 int ref_open(const struct dev_options *o, struct dev *out);
+int cpu_open(const struct dev_options *o, struct dev *out);
 
 #endif

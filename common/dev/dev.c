@@ -14,6 +14,7 @@ static const struct {
     int (*open)(const struct dev_options *o, struct dev *out);
 } devices[] = {
     { "ref", ref_open },
+    { "cpu", cpu_open },
 };
 
 #define N_DEVICES (sizeof devices / sizeof *devices)

@@ -16,7 +16,10 @@
  *  - Any count may be 0 (no tokens, an expert without rows): such an op writes
  *    what its formula gives for an empty sum.
  *  - beta is 0 or 1.  With 0 the old content is never read (it may be NaN).
- *  - Results depend neither on the thread count nor on the batch an item is in.
+ *  - Results never depend on the thread count.  Nor do they depend on the batch
+ *    an item is in, with one exception: a CBLAS may take another kernel for few
+ *    rows, so a row of a GEMM may differ in its last bits with the number of
+ *    rows of the call (for an expert: of that expert).
  *  - Outputs never alias inputs unless the comment says so. */
 #ifndef DEV_DEV_H
 #define DEV_DEV_H
@@ -42,6 +45,7 @@ struct dev_options { int threads; };    /* 0: all that the affinity mask allows 
 struct dev {
     const struct dev_ops *ops;
     int threads;
+    const char *about;          /* what was chosen at start, "kernels avx512, ..."; NULL: nothing to say */
     void *self;
     void *ws;                   /* scratch of the ops, ws_bytes() long; set by the owner of the plan */
     size_t ws_size;
