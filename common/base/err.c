@@ -9,6 +9,18 @@
 
 static _Thread_local struct err_state last;
 
+/* Sentences quote names from files and end on a terminal, which must not take
+ * orders from them: control characters become '?'.  Lines stay lines. */
+static void defuse(char *s)
+{
+    for (unsigned char *p = (unsigned char *)s; *p; p++) {
+        if ((*p < 0x20 && *p != '\n') || *p == 0x7f)
+            *p = '?';
+        else if (*p == 0xc2 && p[1] >= 0x80 && p[1] <= 0x9f)
+            p[0] = p[1] = '?';
+    }
+}
+
 static int set(int code, const char *tail, const char *fmt, va_list ap)
 {
     char buf[ERR_MSG_MAX];
@@ -18,6 +30,7 @@ static int set(int code, const char *tail, const char *fmt, va_list ap)
         n = 0;
     if (tail && (size_t)n < sizeof buf)
         snprintf(buf + n, sizeof buf - (size_t)n, ": %s", tail);
+    defuse(buf);
     memcpy(last.msg, buf, sizeof buf);
     last.code = code;
     return code;

@@ -31,7 +31,7 @@ enum err_code {
 
 struct err_state { int code; char msg[ERR_MSG_MAX]; };
 
-/* Records the sentence and returns code. */
+/* Records the sentence and returns code.  Control characters in it become '?'. */
 int err_set(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* As err_set(), and appends ": " and the text of errno.  Keeps errno. */

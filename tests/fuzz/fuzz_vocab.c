@@ -1,0 +1,51 @@
+/* fuzz_vocab.c -- tok/vocab: a tokenizer.json, and the look-ups in what was read. */
+#include <stdlib.h>
+
+#include "fuzz/fuzz.h"
+#include "tok/vocab.h"
+
+const char fuzz_what[] = "a tokenizer.json";
+
+int fuzz_seeds(void)
+{
+    static const char *const specials[] = { TOK_EOD, "<|pad|>" };
+    struct tok_merge merges[] = { { 'a' - 33, 'b' - 33, 0 }, { 258, 'c' - 33, 0 }, { 'd' - 33, 'd' - 33, 0 } };
+    struct tok_vocab *v = NULL;
+    size_t n;
+
+    int rc = tok_vocab_build(specials, 2, merges, 3, &v);
+    if (rc < 0)
+        return rc;
+    char *text = tok_vocab_text(v, &n);
+    fuzz_add(text, n);
+    free(text);
+    tok_vocab_free(v);
+    return 0;
+}
+
+int fuzz_one(const uint8_t *data, size_t n)
+{
+    struct tok_vocab *v = NULL;
+    int rc = tok_vocab_parse("input", (const char *)data, n, &v);
+
+    if (rc < 0)
+        return rc;
+    /* Every byte of every token can be read, and every merge names tokens. */
+    volatile unsigned sum = 0;
+    for (int32_t id = 0; id < tok_vocab_size(v); id++) {
+        size_t len = 0;
+        const uint8_t *b = tok_vocab_bytes(v, id, &len);
+        for (size_t i = 0; b && i < len; i++)
+            sum += b[i];
+    }
+    const struct tok_merge *m = tok_vocab_merges(v);
+    for (int64_t i = 0; i < tok_vocab_n_merges(v); i++)
+        if (m[i].a < 0 || m[i].b < 0 || m[i].product < 0 || m[i].a >= tok_vocab_size(v) ||
+            m[i].b >= tok_vocab_size(v) || m[i].product >= tok_vocab_size(v))
+            abort();
+    for (int b = 0; b < 256; b++)
+        if (tok_vocab_byte_id(v, (uint8_t)b) < 0)
+            abort();
+    tok_vocab_free(v);
+    return 0;
+}
