@@ -58,6 +58,7 @@ struct pcre {
     void *(*match_data)(void *, void *);
     int (*match)(void *, const unsigned char *, size_t, size_t, uint32_t, void *, void *);
     size_t *(*ovector)(void *);
+    void (*free_code)(void *), (*free_data)(void *);
 };
 
 static _Bool pcre_load(struct pcre *p)
@@ -69,7 +70,9 @@ static _Bool pcre_load(struct pcre *p)
     *(void **)&p->match_data = dlsym(h, "pcre2_match_data_create_from_pattern_8");
     *(void **)&p->match = dlsym(h, "pcre2_match_8");
     *(void **)&p->ovector = dlsym(h, "pcre2_get_ovector_pointer_8");
-    return p->compile != NULL && p->match_data != NULL && p->match != NULL && p->ovector != NULL;
+    *(void **)&p->free_code = dlsym(h, "pcre2_code_free_8");
+    *(void **)&p->free_data = dlsym(h, "pcre2_match_data_free_8");
+    return p->free_code != NULL && p->free_data != NULL && p->compile != NULL && p->match_data != NULL && p->match != NULL && p->ovector != NULL;
 }
 
 static void *pcre_make(const struct pcre *p, const char *re)
@@ -194,6 +197,8 @@ static void pieces_equal_those_of_pcre2(void **state)
         compare(&p, code, md, s, n);
     }
     free(known);
+    p.free_data(md);
+    p.free_code(code);
 }
 
 static size_t pieces(const char *text, size_t n, char *out, size_t cap)
