@@ -15,6 +15,7 @@ static const struct {
 } devices[] = {
     { "ref", ref_open },
     { "cpu", cpu_open },
+    { "cpu", cpu_open },
 };
 
 #define N_DEVICES (sizeof devices / sizeof *devices)
