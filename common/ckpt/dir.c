@@ -310,7 +310,8 @@ static int scan_indexed(struct scan *s, const char *index, const char *prefix, _
     return rc;
 }
 
-/* Without an index there is one file: model.safetensors, or whatever is alone. */
+/* Without an index there is one file: model.safetensors, which is the name that
+ * every loader looks for, or else whatever is alone. */
 static int scan_alone(struct scan *s)
 {
     struct ckpt_dir *d = s->d;
@@ -318,6 +319,8 @@ static int scan_alone(struct scan *s)
     char **names;
     int n;
 
+    if (fs_exists(fs_join(s->a, d->path, "model.safetensors")))
+        return read_file(s, add_file(s, "model.safetensors", fs_join(s->a, d->path, "model.safetensors"), 0), NULL);
     TRY(fs_list(s->a, d->path, &names, &n));
     for (int i = 0; i < n; i++) {
         size_t len = strlen(names[i]);

@@ -117,7 +117,7 @@ uint64_t st_writer_bytes(struct st_writer *w);
  * directory that is renamed when whole), the space is reserved at once, and the
  * order of the bytes is free.  In the stream form bytes must come in file
  * order; st_writer_next() is the number of the tensor whose turn it is, -1 at
- * the end.  fd is borrowed. */
+ * the end.  fd is borrowed; standard output goes through base/out.h. */
 int st_writer_begin(struct st_writer *w, const char *path);
 int st_writer_begin_stream(struct st_writer *w, int fd, const char *name);
 /* As st_writer_begin() for a file outside: appears under its name, durable, at

@@ -16,6 +16,7 @@
 #include "base/err.h"
 #include "base/fs.h"
 #include "base/json.h"
+#include "base/out.h"
 
 #define CHUNK_BYTES ((size_t)1 << 20)   /* hashed and written while in cache */
 
@@ -256,6 +257,9 @@ uint64_t st_writer_bytes(struct st_writer *w)
 
 static int fd_write(struct st_writer *w, const char *p, size_t n)
 {
+    /* Standard output has one buffer and one rule for a reader that left. */
+    if (w->fd == STDOUT_FILENO)
+        return out_write(p, n);
     while (n) {
         ssize_t k = write(w->fd, p, n);
 

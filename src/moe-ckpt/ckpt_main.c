@@ -1,0 +1,51 @@
+/* ckpt_main.c -- moe-ckpt: the table of its subcommands. */
+#include <string.h>
+
+#include "base/err.h"
+#include "base/log.h"
+
+#include "ckpt_cmds.h"
+
+int ckpt_cmds_open(const char *path, struct ckpt **out)
+{
+    TRY(ckpt_open(path, 0, out));
+    if (ckpt_note(*out))
+        log_warn("%s", ckpt_note(*out));
+    return 0;
+}
+
+int ckpt_cmds_form(_Bool json, _Bool tsv, enum table_form *out)
+{
+    if (json && tsv)
+        return err_set(ERR_USAGE, "--json and --tsv exclude each other");
+    *out = json ? TABLE_JSON : tsv ? TABLE_TSV : TABLE_HUMAN;
+    return 0;
+}
+
+const char *ckpt_cmds_shape(struct arena *a, int n_dims, const int64_t *shape)
+{
+    const char *s = NULL;
+
+    for (int i = 0; i < n_dims; i++)
+        s = s ? arena_printf(a, "%sx%lld", s, (long long)shape[i]) : arena_printf(a, "%lld", (long long)shape[i]);
+    return s;
+}
+
+int64_t ckpt_cmds_count(const struct ckpt_tensor *t)
+{
+    int64_t n = 1;
+
+    for (int i = 0; i < t->n_dims; i++)
+        n *= t->shape[i];
+    return n;
+}
+
+int main(int argc, char **argv)
+{
+    struct opt_cmd cmds[3];
+
+    cmds[0] = ckpt_ls_cmd;
+    cmds[1] = ckpt_info_cmd;
+    cmds[2] = ckpt_verify_cmd;
+    return opt_main("moe-ckpt", "look at and check checkpoints", cmds, 3, argc, argv);
+}
