@@ -102,7 +102,7 @@ struct dev_ops {
     void (*swiglu_bwd)(struct dev *d, struct mat dgate, struct mat dup, struct mat hw, struct mat dw,
                        struct mat q, struct mat gate, struct mat up, struct mat w);
     void (*sigmoid_fwd)(struct dev *d, struct mat y, struct mat x);
-    void (*sigmoid_bwd)(struct dev *d, struct mat dx, struct mat dy, struct mat y);   /* dx = dy y (1 - y) */
+    void (*sigmoid_bwd)(struct dev *d, struct mat dx, struct mat dy, struct mat y);   /* dx = dy y (1 - y); both may work in place */
 
     /* --- routing ------------------------------------------------------- */
     void (*router_fwd)(struct dev *d, const struct router *r);

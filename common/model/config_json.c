@@ -412,7 +412,13 @@ char *model_config_json(const struct model_config *m, int64_t eos, int64_t seq_l
         if (strcmp(key, ids[0]) && strcmp(key, ids[1]) && strcmp(key, ids[2]))
             put_value(j, key, v);
     json_obj_end(j);
-    char *text = strdup(json_text(j, NULL));
+    size_t n;
+    const char *body = json_text(j, &n);
+    char *text = malloc(n + 2);
+    if (text) {
+        memcpy(text, body, n);
+        memcpy(text + n, "\n", 2);
+    }
     json_free(j);
     return text;
 }
