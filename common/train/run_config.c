@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/fs.h"
 #include "model/model.h"
 
 #define AT(m) offsetof(struct run_config, m)
@@ -170,6 +171,38 @@ int run_config_load(const char *file, char **overrides, int n_overrides, struct 
     return 0;
 out:
     run_config_fini(&r);
+    return rc;
+}
+
+int run_config_from(const char *from, const char *file, char **overrides, int n_overrides, struct run_config *out)
+{
+    struct arena *a = arena_new();
+    char *path = NULL;
+    int rc;
+
+    for (size_t i = 0; !file && i < 2; i++) {
+        path = i ? arena_printf(a, "%s/../../config.yaml", from) : arena_printf(a, "%s/config.yaml", from);
+        if (fs_exists(path))
+            file = path;
+    }
+    if (file) {
+        rc = run_config_load(file, overrides, n_overrides, out);
+        goto out;
+    }
+    path = arena_printf(a, "%s/config.json", from);
+    if (!fs_exists(path)) {
+        rc = err_set(ERR_NOINPUT, "%s: neither a run nor a model directory", from);
+        goto out;
+    }
+    char **all = arena_array(a, (size_t)n_overrides + 3, sizeof *all);
+    all[0] = arena_printf(a, "model=%s", path);
+    all[1] = arena_strdup(a, "data.seq_len=1024");
+    all[2] = arena_strdup(a, "train.micro_tokens=1024");
+    for (int i = 0; i < n_overrides; i++)
+        all[3 + i] = overrides[i];
+    rc = run_config_load(NULL, all, n_overrides + 3, out);
+out:
+    arena_free(a);
     return rc;
 }
 

@@ -41,6 +41,13 @@ struct run_config {
  * are relative to the working directory, like operands.  ERR_USAGE with all errors, ERR_NOINPUT.  *out is filled only on
  * success; run_config_fini() it. */
 int run_config_load(const char *file, char **overrides, int n_overrides, struct run_config *out);
+
+/* The configuration behind a --from operand: RUN/config.yaml, that of the run
+ * a checkpoint directory lies in, or (a Hugging Face directory) its config.json
+ * with the defaults for everything else and data.seq_len 1024 unless
+ * overridden.  file not NULL: that file instead. */
+int run_config_from(const char *from, const char *file, char **overrides, int n_overrides, struct run_config *out);
+
 void run_config_fini(struct run_config *c);
 
 /* What identifies the model and the data order: two runs whose identities differ

@@ -1,14 +1,17 @@
 /* state.c -- see state.h. */
 #include "train/state.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/err.h"
 #include "base/units.h"
 #include "ckpt/safetensors.h"
+#include "ckpt/run.h"
 #include "ckpt/save.h"
 
 #define NAME_MAX_BYTES 512
@@ -143,6 +146,10 @@ int state_save(struct trainer *t, const char *run_dir, const struct run_identity
     };
     int rc;
 
+    if (!t->loader && id->inherit) {
+        info.sets = id->inherit->sets;
+        info.n_sets = id->inherit->n_sets;
+    }
     for (int i = 0; t->loader && i < loader_n_train(t->loader) && i < MAX_SETS; i++) {
         struct loader_set set = loader_train_set(t->loader, i);
         sets[info.n_sets++] = (struct manifest_set){ set.path, set.hash, set.windows };
@@ -187,7 +194,9 @@ static int check_item(void *ctx, const struct item *it)
         return 0;
     }
     l->n_found++;
-    _Bool same = f->n_dims == it->n_dims && f->dtype == it->dtype;
+    /* Half-precision weights of other programs widen exactly. */
+    _Bool same = f->n_dims == it->n_dims && (f->dtype == it->dtype || (it->group == CKPT_MODEL && it->dtype == DT_F32 &&
+                                                                       (f->dtype == DT_BF16 || f->dtype == DT_F16)));
     for (int k = 0; same && k < it->n_dims; k++)
         same = f->shape[k] == it->shape[k];
     if (!same)
@@ -198,8 +207,11 @@ static int check_item(void *ctx, const struct item *it)
 static int load_item(void *ctx, const struct item *it)
 {
     struct loading *l = ctx;
+    const struct ckpt_tensor *f = ckpt_find(l->c, it->name);
 
-    return ckpt_read(l->c, ckpt_find(l->c, it->name), 0, item_bytes(it), it->data);
+    if (it->dtype == DT_F32)
+        return ckpt_read_f32(l->c, f, 0, (int64_t)(item_bytes(it) / sizeof(float)), it->data);
+    return ckpt_read(l->c, f, 0, item_bytes(it), it->data);
 }
 
 static int load_config(struct trainer *t, const struct ckpt *c)
@@ -325,7 +337,7 @@ static int declare_grad(void *ctx, const struct item *it)
     return same ? 0 : err_set(ERR_DATA, "gradient of \"%s\" has another shape or type", it->name);
 }
 
-int state_write_grads(struct trainer *t, const struct step_facts *f, int fd, const char *name)
+int state_write_grads(struct trainer *t, const struct step_facts *f, const char *path)
 {
     struct grad_list g = { .w = st_writer_new() };
     char num[32];
@@ -339,7 +351,10 @@ int state_write_grads(struct trainer *t, const struct step_facts *f, int fd, con
     TRY_OUT(rc, st_writer_meta(g.w, "loss_tokens", num));
     TRY_OUT(rc, st_writer_meta(g.w, "loss", units_shortest(num, f->loss)));
     TRY_OUT(rc, each_grad(t, declare_grad, &g));
-    TRY_OUT(rc, st_writer_begin_stream(g.w, fd, name));
+    if (strcmp(path, "-") == 0)
+        TRY_OUT(rc, st_writer_begin_stream(g.w, STDOUT_FILENO, "standard output"));
+    else
+        TRY_OUT(rc, st_writer_begin_replace(g.w, path));
     while ((i = st_writer_next(g.w)) >= 0)
         TRY_OUT(rc, st_writer_put(g.w, i, 0, g.v[i].data, g.v[i].bytes));
     rc = st_writer_end(g.w);
@@ -355,45 +370,47 @@ static int grad_meta(const struct st_header *h, const char *name, const char *ke
     return *out ? 0 : err_set(ERR_DATA, "%s: no gradient stream: \"%s\" is missing from its metadata", name, key);
 }
 
-int state_read_grads(struct trainer *t, struct step_facts *f, int fd, const char *name)
+/* Metadata and declarations against the trainer. */
+static int check_grads(struct trainer *t, struct step_facts *f, struct grad_list *g, const char *name)
 {
-    struct st_stream *s = NULL;
-    struct grad_list g = { 0 };
     const char *v;
-    int rc;
 
-    memset(f, 0, sizeof *f);
-    TRY(st_stream_open(fd, name, &s));
-    g.head = st_stream_head(s);
-    TRY_OUT(rc, grad_meta(g.head, name, "format", &v));
-    if (strcmp(v, "moe.grads/1") != 0) {
-        rc = err_set(ERR_DATA, "%s: format \"%s\", expected \"moe.grads/1\"", name, v);
-        goto out;
-    }
-    TRY_OUT(rc, grad_meta(g.head, name, "step", &v));
+    TRY(grad_meta(g->head, name, "format", &v));
+    if (strcmp(v, "moe.grads/1") != 0)
+        return err_set(ERR_DATA, "%s: format \"%s\", expected \"moe.grads/1\"", name, v);
+    TRY(grad_meta(g->head, name, "step", &v));
     f->step = strtoll(v, NULL, 10);
-    if (f->step != t->step + 1) {
-        rc = err_set(ERR_DATA, "%s: gradients of step %s, but the checkpoint is at step %" PRId64, name, v, t->step);
-        goto out;
-    }
-    TRY_OUT(rc, grad_meta(g.head, name, "config", &v));
-    if (strcmp(v, config_digest(t->cfg->source).hex) != 0) {
-        rc = err_set(ERR_DATA, "%s: gradients of another configuration (%s)", name, v);
-        goto out;
-    }
-    TRY_OUT(rc, grad_meta(g.head, name, "loss_tokens", &v));
+    if (f->step != t->step + 1)
+        return err_set(ERR_DATA, "%s: gradients of step %s, but the checkpoint is at step %" PRId64, name, v, t->step);
+    TRY(grad_meta(g->head, name, "config", &v));
+    if (strcmp(v, config_digest(t->cfg->source).hex) != 0)
+        return err_set(ERR_DATA, "%s: gradients of another configuration (%s)", name, v);
+    TRY(grad_meta(g->head, name, "loss_tokens", &v));
     f->n_valid = strtoll(v, NULL, 10);
-    TRY_OUT(rc, grad_meta(g.head, name, "loss", &v));
+    TRY(grad_meta(g->head, name, "loss", &v));
     f->loss = f->ce = strtod(v, NULL);
     f->n_tokens = t->cfg->tokens_per_step;
-    if ((rc = each_grad(t, declare_grad, &g)) < 0) {
-        err_add("%s", name);
-        goto out;
-    }
-    if (g.n != g.head->n_tensors) {
-        rc = err_set(ERR_DATA, "%s: %" PRId64 " tensors, expected %d", name, g.head->n_tensors, g.n);
-        goto out;
-    }
+    if (each_grad(t, declare_grad, g) < 0)
+        return err_add("%s", name);
+    if (g->n != g->head->n_tensors)
+        return err_set(ERR_DATA, "%s: %" PRId64 " tensors, expected %d", name, g->head->n_tensors, g->n);
+    return 0;
+}
+
+int state_read_grads(struct trainer *t, struct step_facts *f, const char *path)
+{
+    _Bool std_in = strcmp(path, "-") == 0;
+    const char *name = std_in ? "standard input" : path;
+    struct st_stream *s = NULL;
+    struct grad_list g = { 0 };
+    int rc, fd = std_in ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+
+    memset(f, 0, sizeof *f);
+    if (fd < 0)
+        return err_sys(ERR_NOINPUT, "%s", path);
+    TRY_OUT(rc, st_stream_open(fd, name, &s));
+    g.head = st_stream_head(s);
+    TRY_OUT(rc, check_grads(t, f, &g, name));
     /* The stream is in our own order but for the counts, so the next name is
      * nearly always the one that follows. */
     for (int64_t i = 0, k = 0; i < g.head->n_tensors; i++) {
@@ -405,5 +422,7 @@ int state_read_grads(struct trainer *t, struct step_facts *f, int fd, const char
 out:
     st_stream_close(s);
     free(g.v);
+    if (!std_in)
+        close(fd);
     return rc;
 }

@@ -18,6 +18,7 @@ struct run_identity {
     int argc;
     struct hash run_id, plan;
     int64_t restart;
+    const struct manifest_info *inherit;        /* its data sets are named when the trainer has none; NULL */
 };
 
 /* Saves the trainer as RUN/ckpt/step-N and keeps the newest `keep` (0: all). */
@@ -34,9 +35,10 @@ int state_load(struct trainer *t, const struct ckpt *c);
 /* "bit-exact", or "not bit-exact: threads 2 -> 4, kernels ref -> cpu"; buf of n bytes. */
 const char *state_exactness(const struct trainer *t, const struct ckpt *c, char *buf, size_t n);
 
-/* The gradients of f->step to fd as one safetensors stream, and back.  name
- * stands in errors.  Reading refuses another step or configuration (ERR_DATA). */
-int state_write_grads(struct trainer *t, const struct step_facts *f, int fd, const char *name);
-int state_read_grads(struct trainer *t, struct step_facts *f, int fd, const char *name);
+/* The gradients of f->step as one safetensors stream, and back.  path "-" is
+ * standard output or input; a file appears whole or not at all.  Reading refuses
+ * another step or configuration (ERR_DATA). */
+int state_write_grads(struct trainer *t, const struct step_facts *f, const char *path);
+int state_read_grads(struct trainer *t, struct step_facts *f, const char *path);
 
 #endif

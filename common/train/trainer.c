@@ -32,16 +32,16 @@ static struct dev_limits limits(const struct trainer *t)
     l.max_rows = micro * m->num_experts_per_tok;
     if (t->opts.what & TRAINER_DECODE && l.max_rows < t->opts.max_positions)
         l.max_rows = t->opts.max_positions;
-    l.max_cols = m->hidden_size;
+    l.max_cols = m->hidden_size > m->num_experts ? m->hidden_size : m->num_experts;
     for (int i = 0; i < t->table.n; i++) {
         const struct param *p = &t->table.v[i];
         if (p->kind != PARAM_EMBED && p->kind != PARAM_HEAD) {
             l.max_cols = p->rows > l.max_cols ? p->rows : l.max_cols;
             l.max_cols = p->cols > l.max_cols ? p->cols : l.max_cols;
         }
-        if (p->optim == PARAM_MUON && p->rows * p->cols > l.ns_rows * l.ns_cols) {
-            l.ns_rows = p->rows;
-            l.ns_cols = p->cols;
+        if (p->optim == PARAM_MUON) {
+            l.ns_rows = p->rows > l.ns_rows ? p->rows : l.ns_rows;
+            l.ns_cols = p->cols > l.ns_cols ? p->cols : l.ns_cols;
         }
     }
     return l;

@@ -1,0 +1,13 @@
+/* peak.h -- what the machine's own matrix product reaches: the divisor of mfu. */
+#ifndef DEV_PEAK_H
+#define DEV_PEAK_H
+
+#include "dev/dev.h"
+
+/* GFLOP/s of the device's gemm on 1024 x 1024 x 1024 in its first storage type,
+ * best of a few runs after a warm-up, about 100 ms.  0 on a device that does no
+ * arithmetic or without memory for it.  Not a claim about the hardware: the
+ * best that this build reaches here and now. */
+double dev_gemm_peak(struct dev *d);
+
+#endif

@@ -1,0 +1,27 @@
+/* conduct.h -- a run from its directory to its end (FORMATS 5 to 9).
+ *
+ * The same command starts a run, goes on after a stop, a crash or a kill -9,
+ * and says "already done" when there is nothing left to do. */
+#ifndef TRAIN_CONDUCT_H
+#define TRAIN_CONDUCT_H
+
+#include "train/run_config.h"
+
+struct conduct_options {
+    const char *run_dir;
+    const char *device;
+    int threads;
+    double stop_before_s;       /* < 0: none */
+    const char *plan;           /* a plan file to obey, "-" stdin, or NULL */
+    double peak_gflops;         /* 0: measured at start */
+    _Bool quiet;
+    int argc;
+    char **argv;                /* for provenance */
+    _Bool human;                /* rows for a person on stdout, else JSON */
+};
+
+/* 0 done (also: already done); ERR_STOPPED, ERR_INTERRUPTED after a save;
+ * ERR_LOCKED; others as FORMATS 8 says. */
+int conduct_run(const struct run_config *c, const struct conduct_options *o);
+
+#endif
