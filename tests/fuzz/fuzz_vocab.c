@@ -38,6 +38,7 @@ int fuzz_one(const uint8_t *data, size_t n)
         for (size_t i = 0; b && i < len; i++)
             sum += b[i];
     }
+    (void)sum;
     const struct tok_merge *m = tok_vocab_merges(v);
     for (int64_t i = 0; i < tok_vocab_n_merges(v); i++)
         if (m[i].a < 0 || m[i].b < 0 || m[i].product < 0 || m[i].a >= tok_vocab_size(v) ||

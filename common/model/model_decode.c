@@ -1,4 +1,4 @@
-/* decode.c -- one document, fed in pieces, with its keys and values kept.
+/* model_decode.c -- one document, fed in pieces, with its keys and values kept.
  *
  * Equal to the full forward pass: the same ops on the same rows, only that
  * keys and values of earlier tokens come from the cache.  Refuses to slide the
