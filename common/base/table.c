@@ -26,6 +26,7 @@ struct table {
     struct row *rows;
     int n_rows, cap_rows;
     struct json_out *json;
+    _Bool bad;                  /* a number of this row was NaN or infinite */
 };
 
 struct table *table_begin(enum table_form form, const char *schema,
@@ -76,6 +77,9 @@ static void done(struct table *t, const char *text)
         out_printf("%s%s", text, last ? "\n" : "\t");
     } else if (last) {
         size_t n;
+        if (t->bad)
+            json_put_nonfinite(t->json);
+        t->bad = 0;
         json_obj_end(t->json);
         const char *s = json_text(t->json, &n);
         out_write(s, n);
@@ -146,6 +150,7 @@ void table_num(struct table *t, double v)
     BUG_ON(c->kind != 'f');
     if (t->form == TABLE_JSON) {
         json_put_num(t->json, c->name, v);
+        t->bad |= !isfinite(v);
         done(t, NULL);
     } else if (t->form == TABLE_TSV) {
         done(t, units_shortest(b, v));

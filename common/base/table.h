@@ -1,7 +1,8 @@
 /* table.h -- result tables: aligned for people, --tsv and --json for programs.
  *
  * The human form may change; TSV (with a "#name<TAB>..." header line) and JSON
- * (one object per line, "schema" first) do not.  Written to stdout with out.h. */
+ * (one object per line, "schema" first, "nonfinite" last where a number was NaN or
+ * infinite) do not.  Written to stdout with out.h. */
 #ifndef BASE_TABLE_H
 #define BASE_TABLE_H
 
@@ -22,7 +23,7 @@ struct table;
 struct table *table_begin(enum table_form form, const char *schema,
                           const struct table_col *cols, int n_cols);
 /* One cell after another, in column order; the row ends by itself.  A number
- * that does not exist is table_none(). */
+ * that does not exist is table_none(); table_int() is for 'i', 'b' and '?'. */
 void table_str(struct table *t, const char *s);
 void table_int(struct table *t, int64_t v);
 void table_num(struct table *t, double v);
