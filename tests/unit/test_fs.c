@@ -339,7 +339,7 @@ static void a_link_is_replaced_whole(void **state)
     char to[64];
     (void)state;
     for (int i = 0; i < 3; i++) {
-        char target[16];
+        char target[24];
         snprintf(target, sizeof target, "step-%d", i);
         assert_int_equal(fs_symlink_replace(target, "latest"), 0);
         ssize_t n = readlink("latest", to, sizeof to);
