@@ -1,0 +1,31 @@
+/* sidecar.h -- PREFIX.json: what a token file says about itself. */
+#ifndef DATA_SIDECAR_H
+#define DATA_SIDECAR_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "data/tokenfile.h"
+
+/* A sidecar with its hashes; info comes first, so that a pointer to it is one
+ * to the whole. */
+struct sidecar {
+    struct tokenfile_info info;
+    struct arena *arena;                /* of a sidecar that was read */
+    int64_t chunk_bytes;
+    struct hash *bin, *idx;
+    int n_bin, n_idx;
+};
+
+/* The text, owned by the caller. */
+char *sidecar_text(const struct sidecar *s, size_t *n);
+
+int sidecar_read(const char *path, struct sidecar **out);
+void sidecar_free(struct sidecar *s);
+
+/* Checks data against recorded hashes, chunk by chunk; path and json for the sentence. */
+int sidecar_verify(const struct sidecar *s, const struct hash *want, int n_want,
+                   const char *path, const char *json, const void *data, size_t n);
+
+#endif

@@ -1,0 +1,217 @@
+/* tokenfile.c -- reading token files, believing nothing.
+ *
+ * Everything is mapped; what the index says is compared with the sidecar and
+ * with the sizes once, at open, so that later look-ups need no checks.  Ids are
+ * compared with the vocabulary when they are read: a scan at open would read
+ * terabytes. */
+#include "data/tokenfile.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "base/fs.h"
+#include "data/sidecar.h"
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "token files are little endian and are mapped as they are"
+#endif
+
+enum { HEADER = 34 };
+
+struct tokenfile {
+    struct sidecar *side;
+    struct arena *arena;
+    const char *prefix, *bin_path, *idx_path, *json_path;
+    struct fs_blob bin, idx;
+    const char *length, *offset;        /* in idx, unaligned */
+};
+
+static uint64_t load64(const char *p)
+{
+    uint64_t v;
+    memcpy(&v, p, 8);
+    return v;
+}
+
+static int32_t load32(const char *p)
+{
+    int32_t v;
+    memcpy(&v, p, 4);
+    return v;
+}
+
+static int check_header(struct tokenfile *f)
+{
+    const struct tokenfile_info *i = &f->side->info;
+    const char *p = f->idx.data;
+    if (f->idx.size < HEADER)
+        return err_set(ERR_DATA, "%s: truncated: %zu bytes, fewer than its header", f->idx_path, f->idx.size);
+    if (memcmp(p, "MMIDIDX\0\0", 9) != 0)
+        return err_set(ERR_DATA, "%s: does not begin like a Megatron index", f->idx_path);
+    if (load64(p + 9) != 1)
+        return err_set(ERR_DATA, "%s: version %llu is not 1", f->idx_path, (unsigned long long)load64(p + 9));
+    if (p[17] != (i->dtype_bytes == 2 ? 8 : 4))
+        return err_set(ERR_DATA, "%s: dtype code %d, but %s says %s", f->idx_path, p[17], f->json_path, i->dtype_bytes == 2 ? "u16 (8)" : "i32 (4)");
+    uint64_t n = load64(p + 18), want = HEADER + 20 * (uint64_t)i->documents + 8;
+    if (n != (uint64_t)i->documents || load64(p + 26) != n + 1)
+        return err_set(ERR_DATA, "%s: %llu sequences in %llu documents, but %s says %lld documents of one sequence", f->idx_path,
+                       (unsigned long long)n, (unsigned long long)load64(p + 26) - 1, f->json_path, (long long)i->documents);
+    if (f->idx.size != want)
+        return err_set(ERR_DATA, "%s: %s: %zu bytes, where %lld documents need %llu", f->idx_path,
+                       f->idx.size < want ? "truncated" : "too long", f->idx.size, (long long)i->documents, (unsigned long long)want);
+    return 0;
+}
+
+static int check_documents(struct tokenfile *f)
+{
+    const struct tokenfile_info *i = &f->side->info;
+    const char *docs;
+    int64_t tokens = 0;
+    f->length = f->idx.data + HEADER;
+    f->offset = f->length + 4 * i->documents;
+    docs = f->offset + 8 * i->documents;
+    for (int64_t d = 0; d < i->documents; d++) {
+        int32_t n = load32(f->length + 4 * d);
+        if (n < 1)
+            return err_set(ERR_DATA, "%s: document %lld has length %d", f->idx_path, (long long)d, (int)n);
+        if (load64(f->offset + 8 * d) != (uint64_t)tokens * (uint64_t)i->dtype_bytes)
+            return err_set(ERR_DATA, "%s: document %lld does not begin where the one before it ends", f->idx_path, (long long)d);
+        if (load64(docs + 8 * d) != (uint64_t)d)
+            return err_set(ERR_DATA, "%s: document %lld is not sequence %lld", f->idx_path, (long long)d, (long long)d);
+        tokens += n;
+    }
+    if (load64(docs + 8 * i->documents) != (uint64_t)i->documents)
+        return err_set(ERR_DATA, "%s: the last document is not the last sequence", f->idx_path);
+    if (tokens != i->tokens)
+        return err_set(ERR_DATA, "%s: the lengths add up to %lld tokens, but %s says %lld", f->idx_path, (long long)tokens, f->json_path, (long long)i->tokens);
+    return 0;
+}
+
+static int check_all(struct tokenfile *f)
+{
+    const struct sidecar *s = f->side;
+    const struct tokenfile_info *i = &s->info;
+    uint64_t want = (uint64_t)i->tokens * (uint64_t)i->dtype_bytes;
+    TRY(check_header(f));
+    if (f->bin.size != want)
+        return err_set(ERR_DATA, "%s: %s: %zu bytes, where %lld tokens of %d bytes need %llu", f->bin_path,
+                       f->bin.size < want ? "truncated" : "too long", f->bin.size, (long long)i->tokens, i->dtype_bytes, (unsigned long long)want);
+    TRY(check_documents(f));
+    TRY(sidecar_verify(s, s->idx, s->n_idx, f->idx_path, f->json_path, f->idx.data, f->idx.size));
+    if (f->bin.size <= TOKENFILE_VERIFY_MAX)
+        TRY(sidecar_verify(s, s->bin, s->n_bin, f->bin_path, f->json_path, f->bin.data, f->bin.size));
+    return 0;
+}
+
+int tokenfile_open(const char *prefix, struct tokenfile **out)
+{
+    int rc;
+    *out = NULL;
+    struct arena *a = arena_new();
+    struct tokenfile *f = arena_alloc(a, sizeof *f);
+    f->arena = a;
+    f->prefix = arena_strdup(a, prefix);
+    f->bin_path = arena_printf(a, "%s.bin", prefix);
+    f->idx_path = arena_printf(a, "%s.idx", prefix);
+    f->json_path = arena_printf(a, "%s.json", prefix);
+    if (!fs_exists(f->json_path) && fs_exists(f->bin_path)) {
+        rc = err_set(ERR_DATA, "%s: no sidecar %s: not a finished token file of moe-tokenize encode", prefix, f->json_path);
+        goto out;
+    }
+    TRY_OUT(rc, sidecar_read(f->json_path, &f->side));
+    TRY_OUT(rc, fs_map(f->idx_path, &f->idx));
+    TRY_OUT(rc, fs_map(f->bin_path, &f->bin));
+    TRY_OUT(rc, check_all(f));
+    *out = f;
+    return 0;
+out:
+    tokenfile_close(f);
+    return rc;
+}
+
+void tokenfile_close(struct tokenfile *f)
+{
+    if (f == NULL)
+        return;
+    fs_blob_free(&f->bin);
+    fs_blob_free(&f->idx);
+    sidecar_free(f->side);
+    arena_free(f->arena);
+}
+
+int tokenfile_sidecar(const char *prefix, struct tokenfile_info **out)
+{
+    struct arena *a = arena_new();
+    struct sidecar *s = NULL;
+    int rc = sidecar_read(arena_printf(a, "%s.json", prefix), &s);
+    *out = s != NULL ? &s->info : NULL;
+    arena_free(a);
+    return rc;
+}
+
+void tokenfile_info_free(struct tokenfile_info *i)
+{
+    sidecar_free((struct sidecar *)i);
+}
+
+const struct tokenfile_info *tokenfile_about(const struct tokenfile *f)
+{
+    return &f->side->info;
+}
+
+const char *tokenfile_prefix(const struct tokenfile *f)
+{
+    return f->prefix;
+}
+
+struct hash tokenfile_hash(const struct tokenfile *f)
+{
+    struct hash_stream *h = hash_begin();
+    for (int i = 0; i < f->side->n_bin; i++)
+        hash_add(h, f->side->bin[i].hex, 32);
+    for (int i = 0; i < f->side->n_idx; i++)
+        hash_add(h, f->side->idx[i].hex, 32);
+    return hash_end(h);
+}
+
+int tokenfile_ids(const struct tokenfile *f, int64_t first, int64_t n, int32_t *dst)
+{
+    const struct tokenfile_info *i = &f->side->info;
+    BUG_ON(first < 0 || n < 0 || first > i->tokens - n);
+    if (i->dtype_bytes == 2) {
+        const char *p = f->bin.data + 2 * first;
+        for (int64_t k = 0; k < n; k++) {
+            uint16_t v;
+            memcpy(&v, p + 2 * k, 2);
+            dst[k] = v;
+        }
+    } else if (n > 0) {
+        memcpy(dst, f->bin.data + 4 * first, (size_t)n * 4);
+    }
+    for (int64_t k = 0; k < n; k++)
+        if (dst[k] < 0 || dst[k] >= i->vocab_size)
+            return err_set(ERR_DATA, "%s: token %lld: id %d is beyond the vocabulary of %lld tokens", f->bin_path,
+                           (long long)(first + k), (int)dst[k], (long long)i->vocab_size);
+    return 0;
+}
+
+int64_t tokenfile_doc_first(const struct tokenfile *f, int64_t d)
+{
+    const struct tokenfile_info *i = &f->side->info;
+    return d == i->documents ? i->tokens : (int64_t)load64(f->offset + 8 * d) / i->dtype_bytes;
+}
+
+int64_t tokenfile_doc_of(const struct tokenfile *f, int64_t t)
+{
+    int64_t lo = 0, hi = f->side->info.documents;
+    while (hi - lo > 1) {
+        int64_t mid = lo + (hi - lo) / 2;
+        if (tokenfile_doc_first(f, mid) <= t)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    return lo;
+}
