@@ -1,0 +1,47 @@
+/* main.c -- moe-tokenize: text to token files and back.
+ *
+ * Wiring only: options to calls of tok/ and data/. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "tokenize.h"
+
+char **tokenize_argv;
+int tokenize_argc;
+
+int tokenize_text(const char *path, struct fs_blob *out)
+{
+    uint64_t size;
+    if (strcmp(path, "-") == 0 || fs_file_size(path, &size) < 0)
+        return fs_read(path, out);
+    return fs_map(path, out);
+}
+
+int tokenize_vocab(const char *path, struct tok_vocab **out)
+{
+    if (path == NULL)
+        return err_set(ERR_USAGE, "no vocabulary: give one with -t tok.json");
+    return tok_vocab_load(path, out);
+}
+
+int tokenize_eod(const struct tok_vocab *v, int32_t *id, const char **content)
+{
+    if (tok_vocab_n_specials(v) == 0)
+        return err_set(ERR_DATA, "%s has no special token to end documents with", tok_vocab_name(v));
+    *id = tok_vocab_special(v, 0, content);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    /* Parsing moves the operands of argv; the sidecar wants them as given. */
+    tokenize_argc = argc;
+    tokenize_argv = malloc(((size_t)argc + 1) * sizeof *tokenize_argv);
+    BUG_ON(tokenize_argv == NULL);
+    memcpy(tokenize_argv, argv, ((size_t)argc + 1) * sizeof *argv);
+    const struct opt_cmd cmds[] = { tokenize_encode_cmd, tokenize_decode_cmd, tokenize_train_cmd, tokenize_info_cmd };
+    int status = opt_main("moe-tokenize", "text to token files and back", cmds, (int)(sizeof cmds / sizeof *cmds), argc, argv);
+    free(tokenize_argv);
+    return status;
+}

@@ -1,0 +1,24 @@
+/* tokenize.h -- what the subcommands of moe-tokenize share. */
+#ifndef TOKENIZE_H
+#define TOKENIZE_H
+
+#include "base/fs.h"
+#include "base/opt.h"
+#include "tok/vocab.h"
+
+extern const struct opt_cmd tokenize_encode_cmd, tokenize_decode_cmd, tokenize_train_cmd, tokenize_info_cmd;
+
+/* The command line as it was given. */
+extern char **tokenize_argv;
+extern int tokenize_argc;
+
+/* A text: mapped when it is a regular file, read otherwise; "-" is stdin. */
+int tokenize_text(const char *path, struct fs_blob *out);
+
+/* The vocabulary named by -t; ERR_USAGE when none is. */
+int tokenize_vocab(const char *path, struct tok_vocab **out);
+
+/* The token that ends documents: the special token of the lowest id. */
+int tokenize_eod(const struct tok_vocab *v, int32_t *id, const char **content);
+
+#endif
