@@ -89,6 +89,12 @@ static int check_documents(struct tokenfile *f)
     return 0;
 }
 
+int tokenfile_verify(const struct tokenfile *f)
+{
+    const struct sidecar *s = f->side;
+    return sidecar_verify(s, s->bin, s->n_bin, f->bin_path, f->json_path, f->bin.data, f->bin.size);
+}
+
 static int check_all(struct tokenfile *f)
 {
     const struct sidecar *s = f->side;
@@ -100,9 +106,7 @@ static int check_all(struct tokenfile *f)
                        f->bin.size < want ? "truncated" : "too long", f->bin.size, (long long)i->tokens, i->dtype_bytes, (unsigned long long)want);
     TRY(check_documents(f));
     TRY(sidecar_verify(s, s->idx, s->n_idx, f->idx_path, f->json_path, f->idx.data, f->idx.size));
-    if (f->bin.size <= TOKENFILE_VERIFY_MAX)
-        TRY(sidecar_verify(s, s->bin, s->n_bin, f->bin_path, f->json_path, f->bin.data, f->bin.size));
-    return 0;
+    return f->bin.size <= TOKENFILE_VERIFY_MAX ? tokenfile_verify(f) : 0;
 }
 
 int tokenfile_open(const char *prefix, struct tokenfile **out)

@@ -60,6 +60,8 @@ void tokenfile_abort(struct tokenfile_writer *w);       /* NULL is accepted */
 struct tokenfile;
 
 int tokenfile_open(const char *prefix, struct tokenfile **out);
+/* The hashes of .bin, which open leaves out when it is large. */
+int tokenfile_verify(const struct tokenfile *f);
 void tokenfile_close(struct tokenfile *f);              /* NULL is accepted */
 const struct tokenfile_info *tokenfile_about(const struct tokenfile *f);
 const char *tokenfile_prefix(const struct tokenfile *f);

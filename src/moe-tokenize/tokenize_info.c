@@ -79,9 +79,14 @@ static int info_tokens(const char *prefix, _Bool json)
     struct tokenfile *t;
     struct facts f;
     int64_t longest = 0;
+    int rc;
     uint64_t input_bytes = 0;
     TRY(tokenfile_open(prefix, &t));
     const struct tokenfile_info *i = tokenfile_about(t);
+    if (i->tokens * i->dtype_bytes > (int64_t)TOKENFILE_VERIFY_MAX && (rc = tokenfile_verify(t)) < 0) {
+        tokenfile_close(t);
+        return rc;
+    }
     for (int64_t d = 0; d < i->documents; d++) {
         int64_t n = tokenfile_doc_first(t, d + 1) - tokenfile_doc_first(t, d);
         longest = n > longest ? n : longest;
