@@ -15,7 +15,6 @@ static const struct {
 } devices[] = {
     { "ref", ref_open },
     { "cpu", cpu_open },
-    { "cpu", cpu_open },
 };
 
 #define N_DEVICES (sizeof devices / sizeof *devices)
