@@ -182,17 +182,26 @@ demo:
 # ---- install: one list of source:destination, walked by both directions
 etc_files := $(sort $(wildcard etc/*.yaml etc/machines/*.yaml etc/slurm/*.sbatch etc/plots/*.gp))
 man_files := $(sort $(wildcard man/*.1 man/*.5 man/*.7))
-bash_comp  = $(progs:%=$(B)/completions/%.bash)
+# bash, zsh and fish each name and place the file of a program in their own way.
+comp_names = $(1).bash _$(1).zsh $(1).fish
+comp_files = $(foreach p,$(progs),$(addprefix $(B)/completions/,$(call comp_names,$(p))))
+comp_pairs = $(B)/completions/$(1).bash:$(datadir)/bash-completion/completions/$(1) \
+             $(B)/completions/_$(1).zsh:$(datadir)/zsh/site-functions/_$(1) \
+             $(B)/completions/$(1).fish:$(datadir)/fish/vendor_completions.d/$(1).fish
 pairs = $(foreach p,$(progs),$(BIN)/$(p):$(bindir)/$(p)) \
         $(foreach f,$(man_files),$(f):$(mandir)/man$(subst .,,$(suffix $(f)))/$(notdir $(f))) \
-        $(foreach f,$(bash_comp),$(f):$(datadir)/bash-completion/completions/$(basename $(notdir $(f)))) \
+        $(foreach p,$(progs),$(call comp_pairs,$(p))) \
         $(foreach f,$(etc_files),$(f):$(datadir)/moe-tools/$(f:etc/%=%))
 
 # Made by the programs themselves, so that they cannot be out of date.
-completions: $(bash_comp)
-$(bash_comp): $(B)/completions/%.bash: $(B)/bin/% etc/completion.awk
-	@mkdir -p $(@D)
-	@$< --print-options > $@.tmp && awk -v prog=$* -f etc/completion.awk $@.tmp > $@ && rm $@.tmp
+completions: $(comp_files)
+define completion
+$(addprefix $(B)/completions/,$(call comp_names,$(1))): $(B)/bin/$(1) etc/completion.awk
+	@mkdir -p $$(@D)
+	@$$< --print-options > $$@.tmp && \
+	  awk -v prog=$(1) -v shell=$$(subst .,,$$(suffix $$@)) -f etc/completion.awk $$@.tmp > $$@ && rm $$@.tmp
+endef
+$(foreach p,$(progs),$(eval $(call completion,$(p))))
 
 install: all completions
 	@for p in $(pairs); do s=$${p%%:*} d=$(DESTDIR)$${p#*:}; mkdir -p "$${d%/*}" || exit 1; \

@@ -22,11 +22,15 @@ files() { (cd "$1" && find . -type f | sort); }
 ./bin/moe-two
 ./share/bash-completion/completions/moe-one
 ./share/bash-completion/completions/moe-two
+./share/fish/vendor_completions.d/moe-one.fish
+./share/fish/vendor_completions.d/moe-two.fish
 ./share/man/man1/moe-one.1
 ./share/man/man5/moe-formats.5
 ./share/man/man7/moe.7
 ./share/moe-tools/machines/laptop.yaml
-./share/moe-tools/small.yaml" ]
+./share/moe-tools/small.yaml
+./share/zsh/site-functions/_moe-one
+./share/zsh/site-functions/_moe-two" ]
 	[ -x "$D/opt/moe/bin/moe-one" ]
 	[ ! -x "$D/opt/moe/share/moe-tools/small.yaml" ]
 	[ "$(files "$D" | grep -vc '^./opt/moe/')" -eq 0 ]
