@@ -5,7 +5,6 @@
  * refused at the door, with all its faults at once.  Nothing here reads files. */
 #include "model/model_config.h"
 
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -140,8 +139,8 @@ static void check_attention(struct model_config *m, const struct family *fam, st
     else if ((int64_t)((double)m->head_dim * m->partial_rotary_factor) < 2 ||
              (int64_t)((double)m->head_dim * m->partial_rotary_factor) % 2)
         families_fault(f, "partial_rotary_factor", "head_dim x partial_rotary_factor must be an even number, at least 2");
-    if (!(m->rope_theta > 0 && isfinite(m->rope_theta)))
-        families_fault(f, "rope_theta", "expected a number over 0");
+    if (!(m->rope_theta > 0 && m->rope_theta <= 1e15))
+        families_fault(f, "rope_theta", "expected a number over 0, at most 1e15");
 }
 
 static void check_experts(struct model_config *m, const struct family *fam, struct family_faults *f)
@@ -164,8 +163,8 @@ static void check_experts(struct model_config *m, const struct family *fam, stru
     } else if (m->n_group > 1 && m->num_experts / m->n_group < 2) {
         families_fault(f, "n_group", "a group's score is the sum of its two best: groups of one do not load in transformers");
     }
-    if (!(m->routed_scaling_factor > 0 && isfinite(m->routed_scaling_factor)))
-        families_fault(f, "routed_scaling_factor", "expected a number over 0");
+    if (!(m->routed_scaling_factor > 0 && m->routed_scaling_factor <= 1e6))
+        families_fault(f, "routed_scaling_factor", "expected a number over 0, at most 1e6");
     else if (!fam->scale && m->routed_scaling_factor != 1)
         families_fault(f, "routed_scaling_factor", "%s does not scale: 1", fam->name);
     if (fam->always_norm_topk && !m->norm_topk_prob)
@@ -187,8 +186,10 @@ static void check_experts(struct model_config *m, const struct family *fam, stru
     else if (m->first_k_dense_replace < 0 || m->first_k_dense_replace >= m->num_hidden_layers)
         families_fault(f, "first_k_dense_replace", "%lld of %lld layers: no layer with experts is left",
                        (long long)m->first_k_dense_replace, (long long)m->num_hidden_layers);
-    if (m->first_k_dense_replace > 0 && (m->intermediate_size < 1 || m->intermediate_size > 1 << 24))
-        families_fault(f, "intermediate_size", "the leading dense layers need a width: 1 to %d", 1 << 24);
+    if (m->intermediate_size > 1 << 24)
+        families_fault(f, "intermediate_size", "expected at most %d", 1 << 24);
+    else if (m->first_k_dense_replace > 0 && m->intermediate_size < 1)
+        families_fault(f, "intermediate_size", "the leading dense layers need a width");
 }
 
 void families_check(struct model_config *m, struct family_faults *f)

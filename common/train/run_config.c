@@ -150,12 +150,14 @@ int run_config_load(const char *file, char **overrides, int n_overrides, struct 
     int rc;
 
     TRY(config_load(file, overrides, n_overrides, all_keys(), &r, &model_path, &r.source));
-    if (model_path)
-        rc = model_config_read(&r.model, model_path, r.data.seq_len);
-    else
-        rc = model_config_finish(&r.model, r.source);
-    if (rc < 0)
-        goto out;
+    if (model_path) {
+        char note[300];
+        TRY_OUT(rc, model_config_read(&r.model, model_path, r.data.seq_len));
+        snprintf(note, sizeof note, "%s", model_path);
+        TRY_OUT(rc, model_config_show(&r.model, r.source, 1, note));
+    } else {
+        TRY_OUT(rc, model_config_finish(&r.model, r.source));
+    }
     if (r.tokenizer && !r.tokenizer[0])
         r.tokenizer = NULL;
     check_rules(&r, r.source, &f);
