@@ -1,6 +1,7 @@
 /* tokenize_encode.c -- moe-tokenize encode: text to a token file or a token stream. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/arena.h"
 #include "base/err.h"
@@ -197,6 +198,19 @@ static int may_create(const struct job *j, _Bool *up_to_date)
     return rc;
 }
 
+/* The sidecar's name is also that of a vocabulary called PREFIX.json. */
+static int spare_vocab(const struct job *j)
+{
+    struct stat a, b;
+    struct arena *mem = arena_new();
+    char *path = arena_printf(mem, "%s.json", j->o->output);
+    int rc = 0;
+    if (stat(path, &a) == 0 && stat(j->o->tokenizer, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
+        rc = err_set(ERR_CREATE, "%s is the vocabulary; the sidecar of %s would replace it", path, j->o->output);
+    arena_free(mem);
+    return rc;
+}
+
 static void report(const struct job *j, const struct tokenfile_info *i)
 {
     char docs[32], tokens[32], text[32];
@@ -213,6 +227,7 @@ static int encode_to_file(struct job *j)
     int rc;
     for (int i = 0; i < j->n; i++)
         j->input[i].hash = hash_bytes(j->text[i].data, j->text[i].size);
+    TRY_OUT(rc, spare_vocab(j));
     if (!j->o->force) {
         TRY_OUT(rc, may_create(j, &up_to_date));
         if (up_to_date) {

@@ -1,0 +1,270 @@
+#!/usr/bin/env bats
+# tokenize.bats -- moe-tokenize: text to vocabularies, token files and back.
+
+load lib
+
+# Real words in several scripts, so that a vocabulary of some hundred tokens
+# can be learned.
+make_text() {
+	local i
+	for i in $(seq 1 "${1:-60}"); do
+		printf 'It was the best of times, it was the worst of times (%d).\n' "$i"
+		printf 'Es war die beste Zeit, es war die schlimmste Zeit; Übungen für alle.\n'
+		printf 'Był to najlepszy z czasów, był to najgorszy z czasów; epoka mądrości i epoka głupoty.\n'
+		printf "C'était le meilleur des temps, le siècle de la sagesse, et l'époque de la folie.\n"
+		printf 'Ήταν η καλύτερη εποχή, ήταν η χειρότερη εποχή. Беше най-доброто време.\n\n'
+	done
+}
+
+setup() {
+	cd "$BATS_TEST_TMPDIR"
+	make_text > text
+	moe-tokenize train -q --vocab-size 400 -o tok.json text
+}
+
+# le WIDTH OFFSET COUNT FILE: little-endian numbers, one a line.
+le() { od -An -v -t "u$1" -j "$2" -N $(($1 * $3)) -w"$1" "$4" | tr -d ' '; }
+
+field() { printf '%s' "$output" | tr ',{' '\n\n' | sed -n "s/^\"$1\"://p" | head -n 1; }
+
+@test "decoding what was encoded gives random bytes back" {
+	head -c 300000 /dev/urandom > random
+	moe-tokenize encode -q -t tok.json < random 2> log | moe-tokenize decode -t tok.json > back
+	same random back
+	grep -q 'no valid UTF-8' log
+	: > empty
+	moe-tokenize encode -t tok.json < empty | moe-tokenize decode -t tok.json > back
+	same empty back
+}
+
+@test "one thread and four give the same bytes" {
+	make_text 6000 > long
+	for j in 1 4; do
+		moe-tokenize train -q -j $j --vocab-size 500 -o tok.$j long
+		moe-tokenize encode -q -j $j -t tok.$j -o $j long text
+		moe-tokenize encode -q -j $j -t tok.$j --docs line -o line.$j long
+		moe-tokenize encode -q -j $j -t tok.$j < long > $j.stream
+	done
+	same tok.1 tok.4
+	for e in bin idx; do
+		same 1.$e 4.$e
+		same line.1.$e line.4.$e
+	done
+	same 1.stream 4.stream
+}
+
+@test "an index read by od is the Megatron format, and documents end with the end-of-document token" {
+	printf 'one\ntwo words\n\nthree' > lines
+	moe-tokenize encode -q -t tok.json --docs line -o set lines
+	[ "$(head -c 7 set.idx)" = MMIDIDX ]
+	[ "$(le 1 7 2 set.idx | tr '\n' ' ')" = '0 0 ' ]
+	[ "$(le 8 9 1 set.idx)" = 1 ]
+	[ "$(le 1 17 1 set.idx)" = 8 ]
+	[ "$(le 8 18 2 set.idx | tr '\n' ' ')" = '4 5 ' ]
+	lengths=$(le 4 34 4 set.idx)
+	offsets=$(le 8 $((34 + 16)) 4 set.idx)
+	[ "$(le 8 $((34 + 48)) 5 set.idx | tr '\n' ' ')" = '0 1 2 3 4 ' ]
+	[ "$(stat -c %s set.idx)" = $((42 + 20 * 4)) ]
+	at=0 sums=
+	for n in $lengths; do
+		sums="$sums$at "
+		at=$((at + 2 * n))
+		[ "$(le 2 $((at - 2)) 1 set.bin)" = 256 ]
+	done
+	[ "$sums" = "$(echo "$offsets" | tr '\n' ' ')" ]
+	[ "$(stat -c %s set.bin)" = $at ]
+	# The third line is empty: a document of the end-of-document token alone.
+	[ "$(echo "$lengths" | sed -n 3p)" = 1 ]
+	# A token file and a stream hold the same ids.
+	le 2 0 $(($(stat -c %s set.bin) / 2)) set.bin > a
+	moe-tokenize encode -t tok.json --docs line --eod lines > stream
+	le 4 0 $(($(stat -c %s stream) / 4)) stream > b
+	same a b
+}
+
+@test "documents are files, lines or runs of lines" {
+	printf 'a\nb\n\n \nc\n' > one
+	printf 'd' > two
+	docs() {
+		moe-tokenize encode -q -f -t tok.json -o set --docs "$1" one two
+		passes moe-tokenize info --json set
+		echo "$(field documents) $(field empty) $(field text_bytes)"
+	}
+	[ "$(docs file)" = '2 0 10' ]
+	[ "$(docs line)" = '6 1 5' ]
+	[ "$(docs blank)" = '3 0 5' ]
+	: > empty
+	moe-tokenize encode -q -f -t tok.json -o set empty
+	passes moe-tokenize info --json set
+	[ "$(field documents) $(field tokens) $(field empty)" = '1 1 1' ]
+}
+
+@test "a stream gets the end-of-document token only when asked" {
+	printf 'the times' | moe-tokenize encode -t tok.json > plain
+	printf 'the times' | moe-tokenize encode -t tok.json --eod > eod
+	[ $(($(stat -c %s eod) - $(stat -c %s plain))) = 4 ]
+	passes moe-tokenize decode -t tok.json < eod
+	[ "$output" = 'the times' ]
+	passes moe-tokenize decode -t tok.json --special < eod
+	[ "$output" = 'the times<|endoftext|>' ]
+}
+
+@test "the name of a special token in a text is plain text" {
+	printf 'a<|endoftext|>b' > trap
+	moe-tokenize encode -t tok.json trap > stream
+	[ "$(le 4 0 $(($(stat -c %s stream) / 4)) stream | grep -cx 256)" = 0 ]
+	moe-tokenize decode -t tok.json < stream > back
+	same trap back
+}
+
+@test "the same inputs are up to date, others are not replaced without -f" {
+	passes moe-tokenize encode -t tok.json -o set text
+	before=$(cat set.bin set.idx set.json | cksum)
+	passes moe-tokenize encode -t tok.json -o set text
+	says 'up to date'
+	cp text other-name
+	passes moe-tokenize encode -t tok.json -o set other-name
+	says 'up to date'
+	fails_with 73 moe-tokenize encode -t tok.json -o set --docs line text
+	echo more >> text
+	fails_with 73 moe-tokenize encode -t tok.json -o set text
+	[ "$(cat set.bin set.idx set.json | cksum)" = "$before" ]
+	passes moe-tokenize encode -f -t tok.json -o set text
+	passes moe-tokenize encode -t tok.json -o set text
+	says 'up to date'
+	passes moe-tokenize train --vocab-size 400 -o tok.json other-name
+	says 'up to date'
+	fails_with 73 moe-tokenize train --vocab-size 390 -o tok.json text
+}
+
+@test "a token file with damage is not up to date and not information" {
+	moe-tokenize encode -q -t tok.json -o set text
+	cp set.bin good.bin
+	printf x | dd of=set.bin bs=1 seek=9 conv=notrunc status=none
+	fails_with 65 moe-tokenize info set
+	says 'checksum differs'
+	fails_with 73 moe-tokenize encode -t tok.json -o set text
+	head -c 100 good.bin > set.bin
+	fails_with 65 moe-tokenize info set
+	says 'set.bin: truncated'
+	fails_with 65 moe-tokenize decode -t tok.json set
+	cp good.bin set.bin
+	passes moe-tokenize info set
+	head -c 50 set.idx > cut && mv cut set.idx
+	fails_with 65 moe-tokenize info set
+	says 'set.idx: truncated'
+	rm set.json
+	fails_with 65 moe-tokenize decode -t tok.json set
+	says 'no sidecar'
+}
+
+@test "text that cannot be learned from is bad data, with the size it reaches" {
+	fails_with 65 moe-tokenize train --vocab-size 1000000 -o x.json text
+	[[ "$stderr" =~ 'supports a vocabulary of '[0-9]+' tokens, not 1000000' ]]
+	: > empty
+	fails_with 65 moe-tokenize train --vocab-size 300 -o x.json empty
+	says empty
+	fails_with 66 moe-tokenize train --vocab-size 300 -o x.json absent
+	fails_with 2 moe-tokenize train -o x.json text
+	fails_with 2 moe-tokenize train --vocab-size 300 text
+	fails_with 2 moe-tokenize train --vocab-size 300 --special a --special a -o x.json text
+	[ ! -e x.json ]
+}
+
+@test "the size a text supports can be had" {
+	run moe-tokenize train --vocab-size 1000000 -o x.json text
+	n=$(echo "$output" | sed 's/.*vocabulary of \([0-9]*\) tokens.*/\1/')
+	passes moe-tokenize train --vocab-size "$n" -o x.json text
+	fails_with 65 moe-tokenize train --vocab-size $((n + 1)) -o y.json text
+	passes moe-tokenize encode -t x.json -o set text
+	passes moe-tokenize info x.json set
+}
+
+@test "ids beyond the vocabulary and torn streams are bad data, after the text before them" {
+	moe-tokenize encode -t tok.json text > stream
+	printf '\220\001\0\0' > beyond # 400
+	run --separate-stderr moe-tokenize decode -t tok.json < <(cat stream beyond)
+	[ "$status" -eq 65 ]
+	says 'id 400 is beyond the vocabulary of 400 tokens'
+	[ "$output" = "$(cat text)" ]
+	fails_with 65 moe-tokenize decode -t tok.json < <(printf '\377\377\377\377')
+	says 'id -1'
+	fails_with 65 moe-tokenize decode -t tok.json < <(printf '\0\0\0')
+	says 'ends inside a token'
+}
+
+@test "what is not a vocabulary of this kind is refused by name" {
+	fails_with 66 moe-tokenize encode -t absent.json text
+	fails_with 2 moe-tokenize encode text
+	sed 's/"BPE"/"Unigram"/' tok.json > uni.json
+	fails_with 65 moe-tokenize encode -t uni.json text
+	says 'model.type: "Unigram" is not supported'
+	sed 's/"normalizer": null/"normalizer": {"type": "NFC"}/' tok.json > nfc.json
+	fails_with 65 moe-tokenize encode -t nfc.json text
+	says NFC
+	head -c 1000 tok.json > cut.json
+	fails_with 65 moe-tokenize info cut.json
+}
+
+@test "another vocabulary does not decode a token file" {
+	moe-tokenize encode -q -t tok.json -o set text
+	moe-tokenize train -q --vocab-size 390 -o other.json text
+	fails_with 65 moe-tokenize decode -t other.json set
+	says 'another tokenizer'
+	passes moe-tokenize decode -t tok.json set
+	[ "$output" = "$(cat text)" ]
+}
+
+@test "special tokens follow the end-of-document token and are no text" {
+	moe-tokenize train -q --vocab-size 400 --eod '<end>' --special '<user>' --special '<bot>' -o s.json text
+	passes moe-tokenize info --json s.json
+	says '"special":[{"id":256,"token":"<end>"},{"id":257,"token":"<user>"},{"id":258,"token":"<bot>"}]'
+	says '"vocab_size":400,"merges":141'
+}
+
+@test "a failed encode leaves nothing behind" {
+	printf 'x' > set.idx
+	fails_with 73 moe-tokenize encode -t tok.json -o set text
+	rm set.idx
+	fails_with 66 moe-tokenize encode -t tok.json -o set text absent
+	[ -z "$(ls | grep set)" ]
+	fails_with 73 moe-tokenize encode -t tok.json -o text/set text
+	fails_with 2 moe-tokenize encode -t tok.json -o set --eod text
+	fails_with 73 moe-tokenize encode -f -t tok.json -o tok text
+	says 'tok.json is the vocabulary'
+	passes moe-tokenize info tok.json
+}
+
+@test "an output that cannot be written is an error" {
+	[ -e /dev/full ] || skip 'no /dev/full'
+	run --separate-stderr bash -c 'moe-tokenize encode -t tok.json text > /dev/full'
+	[ "$status" -eq 74 ]
+}
+
+@test "a reader that has seen enough ends decode in silence" {
+	make_text 3000 > long
+	moe-tokenize encode -t tok.json long > stream
+	run --separate-stderr bash -c 'set -o pipefail; moe-tokenize decode -t tok.json < stream | head -c 10'
+	[ "$status" -eq 0 ]
+	[ -z "$stderr" ]
+}
+
+@test "a file that does not end at a piece border is decoded as it comes" {
+	# Ids arrive one by one; what is whole is shown at once.
+	moe-tokenize encode -t tok.json text > stream
+	mkfifo pipe
+	moe-tokenize decode -t tok.json < pipe > shown &
+	exec 8> pipe
+	head -c 400 stream >&8
+	for _ in $(seq 1 50); do
+		[ -s shown ] && break
+		sleep 0.1
+	done
+	n=$(stat -c %s shown)
+	[ "$n" -gt 100 ]
+	cmp -n "$n" shown text
+	tail -c +401 stream >&8
+	exec 8>&-
+	wait
+	same shown text
+}
