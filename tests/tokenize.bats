@@ -268,3 +268,17 @@ field() { printf '%s' "$output" | tr ',{' '\n\n' | sed -n "s/^\"$1\"://p" | head
 	wait
 	same shown text
 }
+
+@test "every example of the manual page runs" {
+	mkdir -p text.d
+	mv text text.d/one.txt
+	rm tok.json
+	{ make_text 20; seq 100 999; seq 100 999; } > text.d/two.txt
+	mv text.d text
+	awk '/^\.Sh/ { on = /EXAMPLES/ } on && /^\.Ed/ { code = 0 } on && code; on && /^\.Bd -literal/ { code = 1 }' \
+		"$ROOT/man/moe-tokenize.1" > examples
+	[ "$(wc -l < examples)" -ge 8 ]
+	passes bash -euo pipefail examples
+	says 'Es war einmal'
+	says '<|endoftext|>'
+}
