@@ -61,6 +61,19 @@ judge() {
 	[ "$sum" = '0 1 1' ]
 }
 
+@test "a list of many cases is taken at its own count, with its failures and the reasons of its skips" {
+	judge 1 'FAIL cpu: gemm 3x5: bits differ' 'SKIP cpu: 200 cases: takes no BF16' '710 passed, 1 failed, 200 skipped'
+	[ "$sum" = '710 1 200' ]
+	says 'bits differ'
+	says 'takes no BF16'
+	judge 0 '7 passed, 0 failed, 2 skipped'
+	[ "$sum" = '7 1 2' ]
+	judge 139 '7 passed, 0 failed, 0 skipped'
+	[ "$sum" = '7 1 0' ]
+	NEED=bf16 judge 0 'SKIP cpu: 2 cases: takes no BF16' '7 passed, 0 failed, 2 skipped'
+	[ "$sum" = '7 1 2' ]
+}
+
 # A tree of its own with one test program; check runs there from start to end.
 small_tree() {
 	T=$BATS_TEST_TMPDIR/tree

@@ -5,6 +5,10 @@
 # A plan may stand before or after its tests, and a file may hold several
 # (cmocka prints one per group).  cmocka's skip() gives no reason, so the line
 # "skip: REASON" printed before it is taken.
+#
+# A program with very many cases may instead print only what went wrong, as
+# lines "FAIL NAME: WHY" and "SKIP NAME: WHY", and last "N passed, N failed, N
+# skipped" (the conformance list does).
 
 function flush_block() {
 	if (bad) {
@@ -17,6 +21,14 @@ function flush_block() {
 function keep(s) {
 	if (++lines <= 40)
 		block = block "      " s "\n"
+}
+# The word of NEED that a reason holds, or "".
+function needed(reason, n, words, i) {
+	n = split(need, words, ",")
+	for (i = 1; i <= n; i++)
+		if (words[i] != "" && index(tolower(reason), tolower(words[i])))
+			return words[i]
+	return ""
 }
 function fail(s) {
 	n_fail++
@@ -51,11 +63,7 @@ function fail(s) {
 		}
 		pre = block
 		flush_block()
-		word = ""
-		n = split(need, words, ",")
-		for (i = 1; i <= n; i++)
-			if (words[i] != "" && index(tolower(reason), tolower(words[i])))
-				word = words[i]
+		word = needed(reason)
 		if (said == "" && $0 ~ /^not ok/)
 			fail("skipped without saying why: " $0)
 		else if (reason == "")
@@ -82,6 +90,24 @@ function fail(s) {
 	next
 }
 
+/^SKIP [^:]+: / {
+	n_reasons++
+	word = needed($0)
+	if (word != "")
+		fail("skipped although NEED names " word ": " substr($0, 6))
+	else
+		skips = skips "      skipped: " substr($0, 6) "\n"
+	next
+}
+/^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$/ {
+	tallied = 1
+	n_pass += $1
+	n_fail += $3
+	n_skip += $5
+	bad = bad || $3 > 0
+	next
+}
+
 /^skip: / { said = substr($0, 7); next }
 { keep($0) }
 
@@ -89,7 +115,12 @@ END {
 	flush_block()
 	if (status == 124 || status == 137)
 		fail("ran past its time of " limit " s")
-	else if (seen == 0 && plan == 0) {
+	else if (tallied) {
+		if (n_skip > 0 && !n_reasons)
+			fail("skipped without saying why")
+		if (status != 0 && n_fail == 0)
+			fail("all tests passed, but the status is " status)
+	} else if (seen == 0 && plan == 0) {
 		# No TAP at all: the status is the verdict.
 		if (status == 0)
 			n_pass++

@@ -541,7 +541,7 @@ static int run_device(const char *device, const struct conform_list *l, uint64_t
                       struct tally *n)
 {
     struct bench ref = { 0 }, dev[MAX_THREADS] = { 0 };
-    int rc;
+    int rc, skipped = n->skipped;
 
     TRY_OUT(rc, open_bench(&ref, "ref", 1));
     for (int t = 0; t < MAX_THREADS; t++)
@@ -552,6 +552,10 @@ static int run_device(const char *device, const struct conform_list *l, uint64_t
     for (int i = 0; i < l->n; i++)
         if (!filter || strstr(l->v[i].name, filter))
             check_case(&l->v[i], device, &ref, dev, seed, n);
+    if (n->skipped > skipped)
+        printf("SKIP %s: %d cases: the device takes no%s%s%s\n", device, n->skipped - skipped,
+               dev[0].dev.ops->takes(DT_F32) ? "" : " F32", dev[0].dev.ops->takes(DT_F64) ? "" : " F64",
+               dev[0].dev.ops->takes(DT_BF16) ? "" : " BF16");
     rc = 0;
 out:
     close_bench(&ref);
