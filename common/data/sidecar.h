@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "base/arena.h"
-#include "data/tokenfile.h"
+#include "data/tokenfile_info.h"
 
 /* A sidecar with its hashes; info comes first, so that a pointer to it is one
  * to the whole. */

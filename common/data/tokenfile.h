@@ -18,27 +18,7 @@
 #include <stdint.h>
 
 #include "base/hash.h"
-
-#define TOKENFILE_FORMAT "moe.tokens/1"
-#define TOKENFILE_CHUNK 67108864        /* bytes of .bin per recorded hash */
-#define TOKENFILE_VERIFY_MAX (1ull << 30)
-
-struct tokenfile_input { char *path; uint64_t bytes; struct hash hash; };
-
-/* What the sidecar says. */
-struct tokenfile_info {
-    char *tool;                 /* "moe-tokenize 0.1.0" */
-    char **argv; int n_argv;
-    struct hash tokenizer;      /* of the tokenizer.json */
-    int64_t vocab_size;
-    int32_t eod_id;
-    char *eod_token;
-    char *docs;                 /* what made a document: file, line, blank */
-    int dtype_bytes;            /* 2 or 4 */
-    int64_t documents, tokens, text_bytes;
-    int64_t invalid_utf8, empty;        /* invalid bytes; documents without text */
-    struct tokenfile_input *inputs; int n_inputs;
-};
+#include "data/tokenfile_info.h"
 
 /* ---- writing */
 struct tokenfile_writer;
