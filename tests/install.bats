@@ -91,5 +91,5 @@ files() { (cd "$1" && find . -type f | sort); }
 @test "a library that does not link ends the build with its package" {
 	run make_t CBLAS_LIBS=-lno_such_blas
 	[ "$status" -ne 0 ]
-	[[ $output == *'libopenblas-serial-dev'* ]]
+	[[ $output == *'libopenblas-openmp-dev'* ]]
 }
