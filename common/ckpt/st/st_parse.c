@@ -233,6 +233,9 @@ static int string(struct cur *c, const char *what, struct slice *out)
         return fail(c, c->p, "expected %s in quotes", what);
     start = ++c->p;
     for (; c->p < c->end && *c->p != '"' && *c->p != '\\'; c->p += len) {
+        len = 1;
+        if ((signed char)*c->p >= 0x20)         /* plain ASCII */
+            continue;
         len = utf8_len((const unsigned char *)c->p, (size_t)(c->end - c->p));
         if (!len)
             return fail(c, c->p, "invalid UTF-8");

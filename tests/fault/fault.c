@@ -1,0 +1,509 @@
+/* fault.c -- fails, cuts short or kills at the N-th system call of a kind, and
+ * counts allocations between two rows of metrics.
+ *
+ *   LD_PRELOAD=.../fault.so MOE_FAULT=write:7:EIO moe-train ...
+ *
+ * MOE_FAULT      KIND:N:ACTION, several separated by commas.
+ *     KIND       open read pread write pwrite fsync rename mkdir unlink symlink
+ *                ftruncate fallocate malloc mmap; any: all of these but reading,
+ *                opening and memory, numbered together
+ *     N          1, 2, ...; "3+" is the third and every later one
+ *     ACTION     an errno name: the call fails with it and does nothing
+ *                KILL   SIGKILL before the call
+ *                TORN   half of a write, then SIGKILL
+ *                SHORT  half of a read or write (at least one byte), success
+ * MOE_FAULT_DIR  an absolute path without links: only calls on paths at or
+ *                below it count (memory always counts)
+ * MOE_FAULT_LOG  file that gets "KIND COUNT" lines when the program ends
+ * MOE_ALLOC_LOG  file that gets one line per write to a path that ends in
+ *                MOE_ALLOC_MARK (default metrics.jsonl): "allocations BYTES
+ *                mappings" since the write before
+ *
+ * Only calls made by the program itself count, not those of libraries: the
+ * return address must lie in the main executable.  It refuses (status 99) what
+ * it does not understand, so that a misspelt fault is never a passed test.
+ * System calls are made directly, memory comes from glibc's own entry points;
+ * nothing here needs dlsym, which itself allocates. */
+#include <errno.h>
+#include <fcntl.h>
+#include <link.h>
+#include <malloc.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum kind {
+    K_OPEN, K_READ, K_PREAD, K_WRITE, K_PWRITE, K_FSYNC, K_RENAME, K_MKDIR, K_UNLINK, K_SYMLINK,
+    K_FTRUNCATE, K_FALLOCATE, K_MALLOC, K_MMAP, K_ANY, N_KINDS
+};
+
+static const char *const kind_name[N_KINDS] = {
+    "open", "read", "pread", "write", "pwrite", "fsync", "rename", "mkdir", "unlink", "symlink",
+    "ftruncate", "fallocate", "malloc", "mmap", "any"
+};
+
+static const struct { const char *name; int value; } errnos[] = {
+    { "EIO", EIO }, { "ENOSPC", ENOSPC }, { "EDQUOT", EDQUOT }, { "EINTR", EINTR }, { "EACCES", EACCES },
+    { "EPERM", EPERM }, { "EROFS", EROFS }, { "EMFILE", EMFILE }, { "ENOMEM", ENOMEM }, { "ENOENT", ENOENT },
+    { "EEXIST", EEXIST }, { "EINVAL", EINVAL }, { "EOPNOTSUPP", EOPNOTSUPP }, { "ESTALE", ESTALE },
+    { "EAGAIN", EAGAIN }, { "EFBIG", EFBIG },
+};
+
+enum { NOTHING = 0, DO_SHORT = -1, DO_KILL = -2, DO_TORN = -3 };      /* positive: an errno */
+
+#define MAX_FAULTS 8
+static struct { enum kind kind; long n; int later, action; } fault[MAX_FAULTS];
+static int n_faults;
+static atomic_long count[N_KINDS];
+static char below[4096];        /* MOE_FAULT_DIR */
+static const char *count_log, *alloc_log, *alloc_mark;
+static uintptr_t exe_lo, exe_hi;
+static int ready;
+
+extern void *__libc_malloc(size_t n);
+extern void *__libc_calloc(size_t n, size_t size);
+extern void *__libc_realloc(void *p, size_t n);
+extern void *__libc_memalign(size_t align, size_t n);
+
+static atomic_long n_alloc, alloc_bytes, n_map;
+static int alloc_fd = -1;
+
+/* ---- set-up */
+
+static void refuse(const char *what)
+{
+    static const char head[] = "fault.so: cannot understand ";
+
+    syscall(SYS_write, 2, head, sizeof head - 1);
+    syscall(SYS_write, 2, what, strlen(what));
+    syscall(SYS_write, 2, "\n", 1);
+    syscall(SYS_exit_group, 99);
+}
+
+static int find_exe(struct dl_phdr_info *info, size_t size, void *unused)
+{
+    (void)size;
+    (void)unused;
+    exe_lo = UINTPTR_MAX;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *p = &info->dlpi_phdr[i];
+        uintptr_t at = info->dlpi_addr + p->p_vaddr;
+
+        if (p->p_type != PT_LOAD)
+            continue;
+        if (at < exe_lo) exe_lo = at;
+        if (at + p->p_memsz > exe_hi) exe_hi = at + p->p_memsz;
+    }
+    return 1;                   /* the first object is the program */
+}
+
+static int action_of(const char *s, size_t n)
+{
+    static const char *const words[] = { "SHORT", "KILL", "TORN" };
+
+    for (int i = 0; i < 3; i++)
+        if (strlen(words[i]) == n && !memcmp(words[i], s, n))
+            return -1 - i;
+    for (size_t i = 0; i < sizeof errnos / sizeof *errnos; i++)
+        if (strlen(errnos[i].name) == n && !memcmp(errnos[i].name, s, n))
+            return errnos[i].value;
+    return NOTHING;
+}
+
+static void parse(const char *all)
+{
+    for (const char *s = all; *s;) {
+        size_t n = strcspn(s, ":");
+        char *end;
+        int k = 0;
+
+        while (k < N_KINDS && (strlen(kind_name[k]) != n || memcmp(kind_name[k], s, n)))
+            k++;
+        if (k == N_KINDS || s[n] != ':' || n_faults == MAX_FAULTS)
+            refuse(all);
+        fault[n_faults].kind = (enum kind)k;
+        fault[n_faults].n = strtol(s + n + 1, &end, 10);
+        fault[n_faults].later = *end == '+';
+        end += *end == '+';
+        if (*end != ':' || fault[n_faults].n < 1)
+            refuse(all);
+        s = end + 1;
+        n = strcspn(s, ",");
+        fault[n_faults].action = action_of(s, n);
+        if (!fault[n_faults++].action)
+            refuse(all);
+        s += n;
+        s += *s == ',';
+    }
+}
+
+__attribute__((constructor)) static void start(void)
+{
+    const char *s;
+
+    dl_iterate_phdr(find_exe, NULL);
+    if ((s = getenv("MOE_FAULT_DIR"))) {
+        if (*s != '/' || strlen(s) >= sizeof below)
+            refuse(s);
+        memcpy(below, s, strlen(s) + 1);
+    }
+    if ((s = getenv("MOE_FAULT")))
+        parse(s);
+    count_log = getenv("MOE_FAULT_LOG");
+    alloc_mark = getenv("MOE_ALLOC_MARK");
+    if (!alloc_mark)
+        alloc_mark = "metrics.jsonl";
+    if ((alloc_log = getenv("MOE_ALLOC_LOG"))) {
+        alloc_fd = (int)syscall(SYS_openat, AT_FDCWD, alloc_log, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+        if (alloc_fd < 0)
+            refuse(alloc_log);
+    }
+    ready = 1;
+}
+
+__attribute__((destructor)) static void finish(void)
+{
+    char line[64];
+    int fd;
+
+    if (!count_log)
+        return;
+    fd = (int)syscall(SYS_openat, AT_FDCWD, count_log, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    for (int k = 0; k < N_KINDS; k++) {
+        int n = snprintf(line, sizeof line, "%s %ld\n", kind_name[k], atomic_load(&count[k]));
+
+        syscall(SYS_write, fd, line, (size_t)n);
+    }
+    syscall(SYS_close, fd);
+}
+
+/* ---- does this call count, and what happens to it */
+
+static int ours(const void *caller)
+{
+    return ready && (uintptr_t)caller >= exe_lo && (uintptr_t)caller < exe_hi;
+}
+
+static int is_below(const char *path)
+{
+    size_t n = strlen(below);
+
+    return !strncmp(path, below, n) && (path[n] == '/' || !path[n]);
+}
+
+/* The path behind a descriptor, "" when it has none. */
+static void fd_path(int fd, char *buf, size_t size)
+{
+    char link[64];
+    ssize_t n;
+
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    n = syscall(SYS_readlinkat, AT_FDCWD, link, buf, size - 1);
+    buf[n < 0 ? 0 : n] = '\0';
+}
+
+static int path_counts(int dir, const char *path)
+{
+    char full[8192];
+
+    if (!*below || *path == '/')
+        return !*below || is_below(path);
+    if (dir == AT_FDCWD) {
+        if (syscall(SYS_getcwd, full, 4096) < 0)
+            return 0;
+    } else {
+        fd_path(dir, full, 4096);
+    }
+    snprintf(full + strlen(full), sizeof full - strlen(full), "/%s", path);
+    return is_below(full);
+}
+
+static int fd_counts(int fd)
+{
+    char path[4096];
+
+    if (!*below)
+        return 1;
+    fd_path(fd, path, sizeof path);
+    return is_below(path);
+}
+
+static int strike(enum kind k)
+{
+    long n = atomic_fetch_add(&count[k], 1) + 1;
+    int action = NOTHING;
+
+    for (int i = 0; i < n_faults; i++)
+        if (fault[i].kind == k && (n == fault[i].n || (fault[i].later && n > fault[i].n)))
+            action = fault[i].action;
+    return action;
+}
+
+/* The action for one call that counts.  Kills here. */
+static int next(enum kind k)
+{
+    int action = strike(k);
+
+    if (k >= K_WRITE && k <= K_FALLOCATE && !action)
+        action = strike(K_ANY);
+    if (action == DO_KILL || (action == DO_TORN && k != K_WRITE && k != K_PWRITE))
+        kill(getpid(), SIGKILL);
+    return action;
+}
+
+#define CALLER __builtin_return_address(0)
+#define FAIL_IF(counts, k) \
+    do { \
+        int act_ = ours(CALLER) && (counts) ? next(k) : NOTHING; \
+        if (act_ > 0) { errno = act_; return -1; } \
+    } while (0)
+
+/* ---- files */
+
+static int open_at(const void *caller, int dir, const char *path, int flags, va_list ap)
+{
+    mode_t mode = flags & (O_CREAT | __O_TMPFILE) ? va_arg(ap, mode_t) : 0;
+    int act = ours(caller) && path_counts(dir, path) ? next(K_OPEN) : NOTHING;
+
+    if (act > 0) {
+        errno = act;
+        return -1;
+    }
+    return (int)syscall(SYS_openat, dir, path, flags, mode);
+}
+
+#define OPEN(dir, path, flags) \
+    { va_list ap; int fd; va_start(ap, flags); fd = open_at(CALLER, dir, path, flags, ap); va_end(ap); return fd; }
+
+int open(const char *path, int flags, ...) OPEN(AT_FDCWD, path, flags)
+int open64(const char *path, int flags, ...) OPEN(AT_FDCWD, path, flags)
+int openat(int dir, const char *path, int flags, ...) OPEN(dir, path, flags)
+int openat64(int dir, const char *path, int flags, ...) OPEN(dir, path, flags)
+
+static void note_mark(int fd)
+{
+    char path[4096], line[128];
+    size_t n = strlen(alloc_mark), len;
+
+    if (alloc_fd < 0)
+        return;
+    fd_path(fd, path, sizeof path);
+    len = strlen(path);
+    if (len < n || strcmp(path + len - n, alloc_mark))
+        return;
+    len = (size_t)snprintf(line, sizeof line, "%ld %ld %ld\n", atomic_exchange(&n_alloc, 0),
+                           atomic_exchange(&alloc_bytes, 0), atomic_exchange(&n_map, 0));
+    syscall(SYS_write, alloc_fd, line, len);
+}
+
+/* n, or what a cut call moves; TORN moves half and dies. */
+static size_t cut(int act, size_t n) { return act == NOTHING || n < 2 ? n : n / 2; }
+
+ssize_t write(int fd, const void *p, size_t n)
+{
+    int act = ours(CALLER) && fd_counts(fd) ? next(K_WRITE) : NOTHING;
+    ssize_t rc;
+
+    if (act > 0) {
+        errno = act;
+        return -1;
+    }
+    if (ours(CALLER))
+        note_mark(fd);
+    rc = syscall(SYS_write, fd, p, cut(act, n));
+    if (act == DO_TORN)
+        kill(getpid(), SIGKILL);
+    return rc;
+}
+
+static ssize_t pwrite_(const void *caller, int fd, const void *p, size_t n, off_t at)
+{
+    int act = ours(caller) && fd_counts(fd) ? next(K_PWRITE) : NOTHING;
+    ssize_t rc;
+
+    if (act > 0) {
+        errno = act;
+        return -1;
+    }
+    rc = syscall(SYS_pwrite64, fd, p, cut(act, n), at);
+    if (act == DO_TORN)
+        kill(getpid(), SIGKILL);
+    return rc;
+}
+
+ssize_t pwrite(int fd, const void *p, size_t n, off_t at) { return pwrite_(CALLER, fd, p, n, at); }
+ssize_t pwrite64(int fd, const void *p, size_t n, off64_t at) { return pwrite_(CALLER, fd, p, n, at); }
+
+ssize_t read(int fd, void *p, size_t n)
+{
+    int act = ours(CALLER) && fd_counts(fd) ? next(K_READ) : NOTHING;
+
+    if (act > 0) {
+        errno = act;
+        return -1;
+    }
+    return syscall(SYS_read, fd, p, cut(act, n));
+}
+
+static ssize_t pread_(const void *caller, int fd, void *p, size_t n, off_t at)
+{
+    int act = ours(caller) && fd_counts(fd) ? next(K_PREAD) : NOTHING;
+
+    if (act > 0) {
+        errno = act;
+        return -1;
+    }
+    return syscall(SYS_pread64, fd, p, cut(act, n), at);
+}
+
+ssize_t pread(int fd, void *p, size_t n, off_t at) { return pread_(CALLER, fd, p, n, at); }
+ssize_t pread64(int fd, void *p, size_t n, off64_t at) { return pread_(CALLER, fd, p, n, at); }
+
+int fsync(int fd)
+{
+    FAIL_IF(fd_counts(fd), K_FSYNC);
+    return (int)syscall(SYS_fsync, fd);
+}
+
+int fdatasync(int fd)
+{
+    FAIL_IF(fd_counts(fd), K_FSYNC);
+    return (int)syscall(SYS_fdatasync, fd);
+}
+
+int ftruncate(int fd, off_t n)
+{
+    FAIL_IF(fd_counts(fd), K_FTRUNCATE);
+    return (int)syscall(SYS_ftruncate, fd, n);
+}
+
+int fallocate(int fd, int mode, off_t at, off_t n)
+{
+    FAIL_IF(fd_counts(fd), K_FALLOCATE);
+    return (int)syscall(SYS_fallocate, fd, mode, at, n);
+}
+
+/* ---- names */
+
+int rename(const char *from, const char *to)
+{
+    FAIL_IF(path_counts(AT_FDCWD, to), K_RENAME);
+    return (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
+}
+
+int renameat(int from_dir, const char *from, int to_dir, const char *to)
+{
+    FAIL_IF(path_counts(to_dir, to), K_RENAME);
+    return (int)syscall(SYS_renameat2, from_dir, from, to_dir, to, 0);
+}
+
+int renameat2(int from_dir, const char *from, int to_dir, const char *to, unsigned flags)
+{
+    FAIL_IF(path_counts(to_dir, to), K_RENAME);
+    return (int)syscall(SYS_renameat2, from_dir, from, to_dir, to, flags);
+}
+
+int mkdir(const char *path, mode_t mode)
+{
+    FAIL_IF(path_counts(AT_FDCWD, path), K_MKDIR);
+    return (int)syscall(SYS_mkdirat, AT_FDCWD, path, mode);
+}
+
+int mkdirat(int dir, const char *path, mode_t mode)
+{
+    FAIL_IF(path_counts(dir, path), K_MKDIR);
+    return (int)syscall(SYS_mkdirat, dir, path, mode);
+}
+
+int unlink(const char *path)
+{
+    FAIL_IF(path_counts(AT_FDCWD, path), K_UNLINK);
+    return (int)syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+}
+
+int unlinkat(int dir, const char *path, int flags)
+{
+    FAIL_IF(path_counts(dir, path), K_UNLINK);
+    return (int)syscall(SYS_unlinkat, dir, path, flags);
+}
+
+int rmdir(const char *path)
+{
+    FAIL_IF(path_counts(AT_FDCWD, path), K_UNLINK);
+    return (int)syscall(SYS_unlinkat, AT_FDCWD, path, AT_REMOVEDIR);
+}
+
+int symlink(const char *target, const char *path)
+{
+    FAIL_IF(path_counts(AT_FDCWD, path), K_SYMLINK);
+    return (int)syscall(SYS_symlinkat, target, AT_FDCWD, path);
+}
+
+int symlinkat(const char *target, int dir, const char *path)
+{
+    FAIL_IF(path_counts(dir, path), K_SYMLINK);
+    return (int)syscall(SYS_symlinkat, target, dir, path);
+}
+
+/* ---- memory */
+
+static int denied(const void *caller, size_t bytes)
+{
+    if (!ours(caller))
+        return 0;
+    atomic_fetch_add(&n_alloc, 1);
+    atomic_fetch_add(&alloc_bytes, (long)bytes);
+    if (next(K_MALLOC) <= 0)
+        return 0;
+    errno = ENOMEM;
+    return 1;
+}
+
+void *malloc(size_t n) { return denied(CALLER, n) ? NULL : __libc_malloc(n); }
+void *calloc(size_t n, size_t size) { return denied(CALLER, n * size) ? NULL : __libc_calloc(n, size); }
+void *realloc(void *p, size_t n) { return denied(CALLER, n) ? NULL : __libc_realloc(p, n); }
+void *memalign(size_t align, size_t n) { return denied(CALLER, n) ? NULL : __libc_memalign(align, n); }
+void *aligned_alloc(size_t align, size_t n) { return denied(CALLER, n) ? NULL : __libc_memalign(align, n); }
+
+int posix_memalign(void **out, size_t align, size_t n)
+{
+    void *p = denied(CALLER, n) ? NULL : __libc_memalign(align, n);
+
+    if (!p)
+        return ENOMEM;
+    *out = p;
+    return 0;
+}
+
+static void *map(const void *caller, void *at, size_t n, int prot, int flags, int fd, off_t offset)
+{
+    if (ours(caller)) {
+        int act = next(K_MMAP);
+
+        atomic_fetch_add(&n_map, 1);
+        if (act > 0) {
+            errno = act;
+            return MAP_FAILED;
+        }
+    }
+    return (void *)syscall(SYS_mmap, at, n, prot, flags, fd, offset);
+}
+
+void *mmap(void *at, size_t n, int prot, int flags, int fd, off_t offset)
+{
+    return map(CALLER, at, n, prot, flags, fd, offset);
+}
+
+void *mmap64(void *at, size_t n, int prot, int flags, int fd, off64_t offset)
+{
+    return map(CALLER, at, n, prot, flags, fd, offset);
+}
