@@ -1,17 +1,17 @@
 /* run.c -- RUN/ckpt/step-NNNNNNNN: naming, listing, removing. */
 #include "ckpt/run.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/err.h"
 #include "base/fs.h"
 #include "base/units.h"
 #include "ckpt/manifest.h"
+
+#define TEMP_TAIL ".tmp"
 
 char *ckpt_step_name(char *buf, int64_t step)
 {
@@ -65,20 +65,39 @@ int ckpt_list_steps(struct arena *a, const char *run_dir, int64_t **steps, int *
     return 0;
 }
 
+_Bool ckpt_is_temp(const char *name)
+{
+    size_t n = strlen(name), tail = sizeof TEMP_TAIL - 1;
+
+    return n > tail && !strcmp(name + n - tail, TEMP_TAIL) && !strncmp(name, "step-", 5);
+}
+
+/* What goes must not outlive the mark that it is whole, not even when the power
+ * fails in between: first the name, then the mark, each made durable. */
+static int remove_dir(struct arena *a, const char *dir)
+{
+    const char *manifest;
+
+    if (!ckpt_is_temp(fs_base(dir))) {
+        char *aside = arena_printf(a, "%s" TEMP_TAIL, dir);
+
+        TRY(fs_remove_tree(aside));
+        TRY(fs_rename(dir, aside));
+        dir = aside;
+    }
+    manifest = fs_join(a, dir, MANIFEST_NAME);
+    if (fs_exists(manifest)) {
+        TRY(fs_remove_tree(manifest));
+        TRY(fs_sync_dir(dir));
+    }
+    return fs_remove_tree(dir);
+}
+
 int ckpt_remove(const char *dir)
 {
     struct arena *a = arena_new();
-    char *manifest = fs_join(a, dir, MANIFEST_NAME);
-    int rc = 0;
+    int rc = remove_dir(a, dir);
 
-    if (unlink(manifest) < 0 && errno != ENOENT)
-        rc = err_sys(ERR_IO, "%s: cannot remove", manifest);
-    /* What goes must not outlive the mark that it is whole: not even when the
-     * power fails between the two. */
-    if (rc == 0 && fs_is_dir(dir))
-        rc = fs_sync_dir(dir);
-    if (rc == 0)
-        rc = fs_remove_tree(dir);
     arena_free(a);
     return rc;
 }

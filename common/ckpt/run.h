@@ -17,7 +17,11 @@ int64_t ckpt_step_of(const char *name);
  * no directory) is not an error.  Order is by number: clocks do not count. */
 int ckpt_list_steps(struct arena *a, const char *run_dir, int64_t **steps, int *n);
 
-/* Deletes a checkpoint directory, its MANIFEST first. */
+/* True for the temporary names that a save or a removal uses in RUN/ckpt. */
+_Bool ckpt_is_temp(const char *name);
+
+/* Deletes a checkpoint directory: renamed to a temporary name, so that a removal
+ * that is cut off is finished by the next save, then its MANIFEST, then the rest. */
 int ckpt_remove(const char *dir);
 
 /* ERR_CREATE unless the file system of dir (or of its nearest existing parent)

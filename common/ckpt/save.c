@@ -18,8 +18,6 @@
 #include "ckpt/dir.h"
 #include "ckpt/run.h"
 
-#define TEMP_TAIL ".tmp"
-
 struct save_tensor {
     enum ckpt_group group;
     const char *name;
@@ -42,13 +40,6 @@ struct ckpt_save {
     _Bool written, has_optim;
 };
 
-static int is_temp(const char *name)
-{
-    size_t n = strlen(name), tail = sizeof TEMP_TAIL - 1;
-
-    return n > tail && !strcmp(name + n - tail, TEMP_TAIL) && !strncmp(name, "step-", 5);
-}
-
 /* What a killed save left: temporaries, and this step without its MANIFEST.
  * The caller holds the lock of the run, so nobody is writing them. */
 static int sweep(struct ckpt_save *s)
@@ -58,7 +49,7 @@ static int sweep(struct ckpt_save *s)
 
     TRY(fs_list(s->arena, s->ckpt_dir, &names, &n));
     for (int i = 0; i < n; i++)
-        if (is_temp(names[i]))
+        if (ckpt_is_temp(names[i]))
             TRY(ckpt_remove(fs_join(s->arena, s->ckpt_dir, names[i])));
     if (fs_exists(s->final) && !fs_exists(fs_join(s->arena, s->final, MANIFEST_NAME)))
         TRY(fs_remove_tree(s->final));
@@ -90,7 +81,7 @@ int ckpt_save_begin(const char *run_dir, const struct manifest_info *info, uint6
     s->run_dir = arena_strdup(a, run_dir);
     s->ckpt_dir = fs_join(a, run_dir, "ckpt");
     s->final = fs_join(a, s->ckpt_dir, ckpt_step_name(step, info->step));
-    s->temp = arena_printf(a, "%s" TEMP_TAIL, s->final);
+    s->temp = arena_printf(a, "%s.tmp", s->final);
     s->shard_bytes = shard_bytes ? shard_bytes : CKPT_SHARD_BYTES;
     s->m.info = *info;
     rc = begin(s);

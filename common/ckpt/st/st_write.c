@@ -219,7 +219,7 @@ static int layout(struct st_writer *w)
     rc = st_parse("a header of our own", w->head + 8, w->head_bytes - 8, (int64_t)w->data_bytes, &check);
     st_header_free(check);
     if (rc < 0)
-        return err_set(ERR_BUG, "%s", err_msg());
+        return rc == ERR_DATA ? err_set(ERR_BUG, "%s", err_msg()) : rc;
     w->head_hash = hash_bytes(w->head, w->head_bytes);
     w->laid_out = 1;
     return 0;
