@@ -16,6 +16,7 @@
 #include "base/err.h"
 #include "base/rng.h"
 #include "dev/trace.h"
+#include "plant.h"
 
 enum { GUARD = 64, MAX_THREADS = 3 };
 
@@ -435,7 +436,7 @@ static void compare_threads(struct conform *got, const struct conform *one, int 
             fail(got, "%s: %d threads give other bits than 1", one->outs[i].name, threads);
 }
 
-struct tally { int passed, failed, skipped; };
+struct tally { int passed, failed, skipped; _Bool quiet; };
 
 static void report(struct tally *n, const char *device, const char *name, const char *failure)
 {
@@ -444,7 +445,8 @@ static void report(struct tally *n, const char *device, const char *name, const 
         return;
     }
     n->failed++;
-    printf("FAIL %s: %s: %s\n", device, name, failure);
+    if (!n->quiet)
+        printf("FAIL %s: %s: %s\n", device, name, failure);
 }
 
 static void check_case(const struct conform_case *k, const char *device, struct bench *ref, struct bench *dev,
@@ -535,6 +537,30 @@ static void check_coverage(const struct conform_list *l, struct bench *ref, stru
     dev_close(&b.dev);
 }
 
+/* Runs the list on ref with one entry broken: it must fail. */
+static void check_plants(const struct conform_list *l, struct bench *ref, uint64_t seed, struct tally *n)
+{
+    plant_over(ref->dev.ops);
+    for (const struct plant *p = plants; p->name; p++) {
+        struct tally found = { .quiet = 1 };
+        struct dev_ops broken = *ref->dev.ops;
+        struct bench dev[MAX_THREADS];
+        char name[128];
+
+        p->apply(&broken);
+        for (int t = 0; t < MAX_THREADS; t++) {
+            dev[t] = *ref;              /* one after another, so they can share the scratch */
+            dev[t].dev.ops = &broken;
+            dev[t].dev.threads = t + 1;
+        }
+        for (int i = 0; i < l->n; i++)
+            if (strstr(l->v[i].name, p->filter))
+                check_case(&l->v[i], "planted", ref, dev, seed, &found);
+        snprintf(name, sizeof name, "the list notices when %s", p->name);
+        report(n, "list", name, found.failed ? "" : "nothing failed");
+    }
+}
+
 /* ---- the program */
 
 static int run_device(const char *device, const struct conform_list *l, uint64_t seed, const char *filter,
@@ -547,8 +573,10 @@ static int run_device(const char *device, const struct conform_list *l, uint64_t
     for (int t = 0; t < MAX_THREADS; t++)
         TRY_OUT(rc, open_bench(&dev[t], device, t + 1));
     check_own(device, dev[0].dev.ops, ref.dev.ops, filter, n);
-    if (!filter && !strcmp(device, "ref"))
+    if (!filter && !strcmp(device, "ref")) {
         check_coverage(l, &ref, n);
+        check_plants(l, &ref, seed, n);
+    }
     for (int i = 0; i < l->n; i++)
         if (!filter || strstr(l->v[i].name, filter))
             check_case(&l->v[i], device, &ref, dev, seed, n);
