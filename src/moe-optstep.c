@@ -1,0 +1,128 @@
+/* moe-optstep.c -- moe-optstep: one optimizer step on files.
+ *
+ * Parameters, state and gradients in, parameters and state out.  It runs the
+ * trainer's own update on the trainer's own buffers, so the result equals that
+ * of moe-train run bit for bit. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/opt.h"
+#include "base/version.h"
+#include "train/lock.h"
+#include "train/state.h"
+
+struct step_opts {
+    struct opt_common common;
+    const char *config, *from, *grads, *output, *device;
+    int64_t threads, keep;
+};
+
+static const struct opt opts[] = {
+    OPT_COMMON,
+    { OPT_STR, 0, "from", "PATH", NULL, "run or checkpoint with parameters and state", offsetof(struct step_opts, from), 0, 0 },
+    { OPT_STR, 'g', "grads", "FILE", "-", "gradients from moe-train grad; - is standard input", offsetof(struct step_opts, grads), 0, 0 },
+    { OPT_STR, 'o', "output", "RUN", NULL, "run that gets the new checkpoint", offsetof(struct step_opts, output), 0, 0 },
+    { OPT_STR, 'c', "config", "FILE", NULL, "configuration instead of the one of the run", offsetof(struct step_opts, config), 0, 0 },
+    { OPT_INT, 'k', "keep", "N", "0", "newest checkpoints to keep in RUN; 0: all", offsetof(struct step_opts, keep), 0, 1e9 },
+    { OPT_STR, 0, "device", "NAME", "cpu", "cpu, or ref (slow, the specification)", offsetof(struct step_opts, device), 0, 0 },
+    { OPT_INT, 'j', "threads", "N", "0", "threads; 0: all the process may use", offsetof(struct step_opts, threads), 0, 4096 },
+    OPT_END
+};
+
+/* The output is a run like any other: it has a configuration. */
+static int begin_run(const char *run_dir, const struct run_config *c, struct arena *a)
+{
+    char *path = fs_join(a, run_dir, "config.yaml");
+    struct run_config was;
+    char *text, *notes;
+    int rc;
+
+    if (!fs_exists(path)) {
+        text = config_print(c->source, 0);
+        rc = fs_write_file(path, text, strlen(text));
+        free(text);
+        return rc;
+    }
+    TRY(run_config_load(path, NULL, 0, &was));
+    rc = run_config_compare(c, &was, a, &notes);
+    run_config_fini(&was);
+    return rc;
+}
+
+static int step(struct trainer *t, const struct ckpt *k, const struct step_opts *o, int argc, char **argv, struct arena *a)
+{
+    const struct manifest *m = ckpt_manifest(k);
+    struct run_identity id = { .argc = argc, .argv = argv, .run_id = m->info.run_id, .plan = m->info.plan,
+                               .restart = m->info.restart, .inherit = &m->info };
+    struct step_facts f;
+
+    id.tool = arena_printf(a, "moe-optstep %s", moe_version);
+    TRY(state_load(t, k));
+    TRY(state_read_grads(t, &f, o->grads));
+    TRY(trainer_update(t, &f));
+    if (f.skipped)
+        return err_set(ERR_NO, "step %lld was skipped: %s", (long long)f.step,
+                       f.n_valid ? "the gradient is not finite" : "it has no valid target");
+    TRY(state_save(t, o->output, &id, o->keep));
+    log_info("step %lld: norm %.4f%s, saved in %s", (long long)f.step, f.norm, f.clipped ? " (clipped)" : "", o->output);
+    return 0;
+}
+
+static int run(void *p, int argc, char **argv)
+{
+    struct step_opts *o = p;
+    struct arena *a = arena_new();
+    struct run_config c = { 0 };
+    struct run_lock *lock = NULL;
+    struct trainer *t = NULL;
+    struct ckpt *k = NULL;
+    struct fs_blob tok = { 0 };
+    int rc;
+
+    if (!o->from || !o->output) {
+        rc = err_set(ERR_USAGE, o->from ? "no run to write: -o RUN" : "no checkpoint: --from PATH");
+        goto out;
+    }
+    TRY_OUT(rc, run_config_from(o->from, o->config, argv, argc, &c));
+    TRY_OUT(rc, fs_mkdirs(o->output));
+    TRY_OUT(rc, lock_take(o->output, &lock));
+    TRY_OUT(rc, begin_run(o->output, &c, a));
+    TRY_OUT(rc, ckpt_open(o->from, CKPT_NEED_MANIFEST, &k));
+    if (ckpt_note(k))
+        log_warn("%s", ckpt_note(k));
+    struct trainer_options to = { .what = TRAINER_OPTIM, .device = o->device, .threads = (int)o->threads };
+    rc = ckpt_read_file(k, "tokenizer.json", &tok);
+    if (rc < 0 && rc != ERR_NOINPUT)
+        goto out;
+    if (rc == 0) {
+        to.tokenizer_name = "tokenizer.json";
+        to.tokenizer_text = tok.data;
+        to.tokenizer_bytes = tok.size;
+    }
+    err_clear();
+    TRY_OUT(rc, trainer_open(&c, &to, &t));
+    rc = step(t, k, o, argc, argv, a);
+out:
+    trainer_close(t);
+    ckpt_close(k);
+    fs_blob_free(&tok);
+    lock_drop(lock);
+    run_config_fini(&c);
+    arena_free(a);
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct opt_cmd cmds[] = {
+        { .name = "step", .summary = "one optimizer step: parameters, state and gradients in, parameters and state out",
+          .synopsis = "--from PATH -o RUN [options] [key.path=value ...]",
+          .examples = "moe-train grad --from runs/a -o - | moe-optstep --from runs/a --grads - -o runs/b",
+          .opts = opts, .opts_size = sizeof(struct step_opts), .min_operands = 0, .max_operands = -1, .run = run },
+    };
+
+    return opt_main("moe-optstep", "optimizer steps on files", cmds, 1, argc, argv);
+}

@@ -1,0 +1,90 @@
+/* train_main.c -- moe-train: forward, backward, optimizer, checkpoints. */
+#include "train_cmds.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "train/state.h"
+
+/* Words before the first '=' that hold a dot, or are a top-level key, name a
+ * configuration value. */
+static _Bool is_override(const char *s, _Bool names)
+{
+    size_t n = strcspn(s, "=");
+
+    if (!s[n] || n == 0 || fs_exists(s))
+        return 0;
+    if (memchr(s, '/', n))
+        return 0;
+    if (memchr(s, '.', n) || (n == 9 && strncmp(s, "tokenizer", n) == 0) || (n == 5 && strncmp(s, "model", n) == 0))
+        return 1;
+    return !names;
+}
+
+void train_split_operands(int argc, char **argv, _Bool names, int *n_over)
+{
+    int n = 0;
+
+    for (int i = 0; i < argc; i++) {
+        if (!is_override(argv[i], names))
+            continue;
+        char *s = argv[i];
+        memmove(argv + n + 1, argv + n, (size_t)(i - n) * sizeof *argv);
+        argv[n++] = s;
+    }
+    *n_over = n;
+}
+
+char *train_data_override(struct arena *a, char **paths, int n)
+{
+    char *text = arena_strdup(a, "data.train=[");
+
+    if (n == 0)
+        return NULL;
+    for (int i = 0; i < n; i++)
+        text = arena_printf(a, "%s%s{path: '%s'}", text, i ? ", " : "", paths[i]);
+    return arena_printf(a, "%s]", text);
+}
+
+int train_open_from(const char *from, const struct run_config *c, struct trainer_options *o, unsigned ckpt_flags,
+                    struct trainer **out)
+{
+    struct fs_blob tok = { 0 };
+    struct ckpt *k = NULL;
+    struct trainer *t = NULL;
+    char name[4200];
+    int rc;
+
+    TRY(ckpt_open(from, ckpt_flags, &k));
+    if (ckpt_note(k))
+        log_warn("%s", ckpt_note(k));
+    rc = ckpt_read_file(k, "tokenizer.json", &tok);
+    if (rc < 0 && rc != ERR_NOINPUT)
+        goto out;
+    if (rc == 0) {
+        snprintf(name, sizeof name, "%s/tokenizer.json", ckpt_path(k));
+        o->tokenizer_name = name;
+        o->tokenizer_text = tok.data;
+        o->tokenizer_bytes = tok.size;
+    }
+    err_clear();
+    TRY_OUT(rc, trainer_open(c, o, &t));
+    TRY_OUT(rc, state_load(t, k));
+    *out = t;
+    t = NULL;
+out:
+    trainer_close(t);
+    fs_blob_free(&tok);
+    ckpt_close(k);
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    const struct opt_cmd cmds[] = { train_run_cmd, train_eval_cmd, train_sample_cmd, train_grad_cmd, train_status_cmd };
+
+    return opt_main("moe-train", "trains mixture-of-experts language models", cmds, sizeof cmds / sizeof cmds[0], argc, argv);
+}

@@ -1,0 +1,114 @@
+/* train_run.c -- moe-train run: starts a run, or goes on with it. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/out.h"
+#include "base/units.h"
+#include "train_cmds.h"
+#include "train/conduct.h"
+#include "train/memory_report.h"
+
+struct run_opts {
+    struct opt_common common;
+    const char *config, *output, *device, *plan, *stop_before;
+    int64_t threads;
+    double peak;
+    _Bool dry_run, print_config, json, tsv, each;
+};
+
+static const struct opt opts[] = {
+    OPT_COMMON,
+    { OPT_STR, 'c', "config", "FILE", NULL, "configuration; - is standard input", offsetof(struct run_opts, config), 0, 0 },
+    { OPT_STR, 'o', "output", "RUN", NULL, "directory of the run, new or to go on with", offsetof(struct run_opts, output), 0, 0 },
+    TRAIN_DEVICE_OPTS(struct run_opts),
+    { OPT_FLAG, 0, "dry-run", NULL, NULL, "print the memory plan and do nothing", offsetof(struct run_opts, dry_run), 0, 0 },
+    { OPT_FLAG, 0, "buffers", NULL, NULL, "with --dry-run: every buffer instead of classes", offsetof(struct run_opts, each), 0, 0 },
+    { OPT_FLAG, 0, "print-config", NULL, NULL, "print the configuration with origins and do nothing", offsetof(struct run_opts, print_config), 0, 0 },
+    { OPT_STR, 0, "plan", "FILE", NULL, "obey this plan of moe-shard; - is standard input", offsetof(struct run_opts, plan), 0, 0 },
+    { OPT_STR, 0, "stop-before", "TIME", NULL, "save and leave with 75 this long before the job ends", offsetof(struct run_opts, stop_before), 0, 0 },
+    { OPT_FLOAT, 0, "peak", "GFLOPS", "0", "peak for mfu; 0: measured at start", offsetof(struct run_opts, peak), 0, 1e12 },
+    { OPT_FLAG, 0, "json", NULL, NULL, "JSON rows also on a terminal", offsetof(struct run_opts, json), 0, 0 },
+    { OPT_FLAG, 0, "tsv", NULL, NULL, "with --dry-run: tab-separated", offsetof(struct run_opts, tsv), 0, 0 },
+    OPT_END
+};
+
+static int print_config(const struct run_config *c)
+{
+    char *text = config_print(c->source, 1);
+    int rc = out_write(text, strlen(text));
+
+    free(text);
+    return rc;
+}
+
+static int dry_run(const struct run_config *c, const struct run_opts *o)
+{
+    struct trainer_options to = {
+        .what = TRAINER_MODEL | TRAINER_GRADS | TRAINER_OPTIM | TRAINER_DATA | TRAINER_VALID,
+        .device = o->device, .threads = (int)o->threads, .plan_only = 1,
+    };
+    enum table_form form = o->json ? TABLE_JSON : o->tsv ? TABLE_TSV : TABLE_HUMAN;
+    struct trainer *t = NULL;
+
+    TRY(trainer_open(c, &to, &t));
+    int rc = memory_report(t, form, o->each);
+    trainer_close(t);
+    return rc;
+}
+
+static int run(void *p, int argc, char **argv)
+{
+    struct run_opts *o = p;
+    struct arena *a = arena_new();
+    struct run_config c = { 0 };
+    double stop = -1;
+    int n_over, n_all, rc;
+
+    train_split_operands(argc, argv, 0, &n_over);
+    n_all = n_over;
+    char **over = arena_array(a, (size_t)argc + 1, sizeof *over);
+    memcpy(over, argv, (size_t)n_over * sizeof *over);
+    char *data = train_data_override(a, argv + n_over, argc - n_over);
+    if (data)
+        over[n_all++] = data;
+    if (!o->config) {
+        rc = err_set(ERR_USAGE, "no configuration: -c FILE");
+        goto out;
+    }
+    if (o->stop_before)
+        TRY_OUT(rc, units_duration(o->stop_before, &stop));
+    TRY_OUT(rc, run_config_load(o->config, over, n_all, &c));
+    if (o->print_config) {
+        rc = print_config(&c);
+        goto out;
+    }
+    if (o->dry_run) {
+        rc = dry_run(&c, o);
+        goto out;
+    }
+    if (!o->output) {
+        rc = err_set(ERR_USAGE, "no directory for the run: -o RUN");
+        goto out;
+    }
+    struct conduct_options co = {
+        .run_dir = o->output, .device = o->device, .threads = (int)o->threads, .stop_before_s = stop, .plan = o->plan,
+        .peak_gflops = o->peak, .quiet = o->common.quiet, .argc = argc, .argv = argv,
+        .human = isatty(STDOUT_FILENO) && !o->json,
+    };
+    rc = conduct_run(&c, &co);
+out:
+    run_config_fini(&c);
+    arena_free(a);
+    return rc;
+}
+
+const struct opt_cmd train_run_cmd = {
+    .name = "run", .summary = "train, or go on with a run",
+    .synopsis = "-c CONFIG -o RUN [options] [key.path=value ...] [DATA ...]",
+    .examples = "moe-train -c etc/small.yaml -o runs/a data/train\n"
+                "moe-train -c etc/small.yaml --dry-run data.seq_len=1024 train.micro_tokens=4096",
+    .opts = opts, .opts_size = sizeof(struct run_opts), .min_operands = 0, .max_operands = -1, .run = run,
+};
