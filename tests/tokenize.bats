@@ -17,7 +17,7 @@ make_text() {
 }
 
 setup() {
-	cd "$BATS_TEST_TMPDIR"
+	cd "$BATS_TEST_TMPDIR" || exit
 	make_text > text
 	moe-tokenize train -q --vocab-size 400 -o tok.json text
 }
@@ -25,7 +25,7 @@ setup() {
 # le WIDTH OFFSET COUNT FILE: little-endian numbers, one a line.
 le() { od -An -v -t "u$1" -j "$2" -N $(($1 * $3)) -w"$1" "$4" | tr -d ' '; }
 
-field() { printf '%s' "$output" | tr ',{' '\n\n' | sed -n "s/^\"$1\"://p" | head -n 1; }
+field() { printf '%s' "$output" | sed 's/[,{]/\n/g' | sed -n "s/^\"$1\"://p" | head -n 1; }
 
 @test "decoding what was encoded gives random bytes back" {
 	head -c 300000 /dev/urandom > random
@@ -110,11 +110,11 @@ field() { printf '%s' "$output" | tr ',{' '\n\n' | sed -n "s/^\"$1\"://p" | head
 }
 
 @test "the name of a special token in a text is plain text" {
-	printf 'a<|endoftext|>b' > trap
-	moe-tokenize encode -t tok.json trap > stream
+	printf 'a<|endoftext|>b' > named
+	moe-tokenize encode -t tok.json named > stream
 	[ "$(le 4 0 $(($(stat -c %s stream) / 4)) stream | grep -cx 256)" = 0 ]
 	moe-tokenize decode -t tok.json < stream > back
-	same trap back
+	same named back
 }
 
 @test "the same inputs are up to date, others are not replaced without -f" {
@@ -150,7 +150,8 @@ field() { printf '%s' "$output" | tr ',{' '\n\n' | sed -n "s/^\"$1\"://p" | head
 	fails_with 65 moe-tokenize decode -t tok.json set
 	cp good.bin set.bin
 	passes moe-tokenize info set
-	head -c 50 set.idx > cut && mv cut set.idx
+	head -c 50 set.idx > short
+	mv short set.idx
 	fails_with 65 moe-tokenize info set
 	says 'set.idx: truncated'
 	rm set.json
@@ -227,7 +228,7 @@ field() { printf '%s' "$output" | tr ',{' '\n\n' | sed -n "s/^\"$1\"://p" | head
 	fails_with 73 moe-tokenize encode -t tok.json -o set text
 	rm set.idx
 	fails_with 66 moe-tokenize encode -t tok.json -o set text absent
-	[ -z "$(ls | grep set)" ]
+	[ -z "$(find . -name '*set*')" ]
 	fails_with 73 moe-tokenize encode -t tok.json -o text/set text
 	fails_with 2 moe-tokenize encode -t tok.json -o set --eod text
 	fails_with 73 moe-tokenize encode -f -t tok.json -o tok text
