@@ -189,7 +189,7 @@ static void read_window(struct reader *r)
         return;
     const json_t *w = json_object_get(r->top, "sliding_window"), *use = json_object_get(r->top, "use_sliding_window");
     const json_t *types = json_object_get(r->top, "layer_types");
-    _Bool used = families_key(r->fam, "use_sliding_window") ? json_is_true(use) : w && !is_neutral(w);
+    _Bool used = families_key(r->fam, "use_sliding_window") ? json_is_true(use) && !(w && is_neutral(w)) : w && !is_neutral(w);
     if (w && !json_is_null(w) && !json_is_false(w) && !json_is_integer(w)) {
         families_fault(r->f, "sliding_window", "expected an integer or null");
         return;
