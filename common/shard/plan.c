@@ -229,12 +229,11 @@ static int read_row(struct reader *r, char *s, struct plan_part *out)
 {
     char *f[N_FIELDS], buf[32];
     int n = 0;
-    for (char *tab; n < N_FIELDS; s = tab + 1) {
+    for (char *tab = s; tab; s = tab ? tab + 1 : s) {
         f[n++] = s;
-        tab = strchr(s, '\t');
-        if (!tab)
-            break;
-        *tab = 0;
+        tab = n < N_FIELDS ? strchr(s, '\t') : NULL;
+        if (tab)
+            *tab = 0;
     }
     if (n != N_FIELDS || strchr(f[n - 1], '\t'))
         return bad(r, "expected 13 columns");
