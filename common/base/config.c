@@ -96,6 +96,8 @@ static int read_scalar(struct arena *a, const struct config_key *k, const char *
         /* The empty text means "not set", and so do the nulls of YAML. */
         if (plain && (!strcmp(s, "null") || !strcmp(s, "~")))
             s = "";
+        if (!*s && !k->def)
+            return err_set(ERR_USAGE, "expected a text, found nothing");
         *(char **)to = *s ? arena_strdup(a, s) : NULL;
         *out = config_quote(a, s);
         return 0;
@@ -185,7 +187,8 @@ static int read_item(const struct place *p, const struct config_key *keys, const
         } else {
             BUG_ON(read_scalar(a, k, k->def, 1, to, &text) < 0);
         }
-        if (text && strcmp(text, "\"\""))
+        /* What is not set and would not be by default either is left out. */
+        if (text && (strcmp(text, "\"\"") || !k->def || *k->def))
             list = arena_printf(a, "%s%s%s: %s", list, list[1] ? ", " : "", k->path, text);
     }
     *out = arena_printf(a, "%s}", list);
@@ -300,7 +303,7 @@ static void walk(const struct place *p, const struct config_node *map, const cha
         } else if (n->kind == CONFIG_MAP) {
             walk(p, n, path, dest, model_path);
         } else if (!take_model(p, n, path, at(p, n), model_path) && n->kind != CONFIG_BAD
-                   && !(n->kind == CONFIG_SCALAR && n->plain && !*n->text)) {
+                   && !(n->kind == CONFIG_SCALAR && n->plain && (!*n->text || !strcmp(n->text, "~") || !strcmp(n->text, "null")))) {
             /* A section without keys is what is left when all are commented out. */
             config_error(&c->errors, at(p, n), path, "expected a section with keys, not %s", name_of(n->kind));
         }

@@ -196,6 +196,7 @@ static const struct { const char *text, *overrides, *want; } broken[] = {
     { H "train: {steps: many}\n", "", "c.yaml:2:16: train.steps: expected a whole number (units k M G T are powers of 1000, Ki Mi Gi Ti of 1024), not \"many\"" },
     { H "train: {steps: 1.5}\n", "", "c.yaml:2:16: train.steps: expected a whole number (units k M G T are powers of 1000, Ki Mi Gi Ti of 1024), not \"1.5\"" },
     { H "train:\n  steps:\n", "", "c.yaml:3:9: train.steps: expected a whole number, found nothing" },
+    { H "data: {train: [{path: }]}\n", "", "c.yaml:2:23: data.train[0].path: expected a text, found nothing" },
     { H "train: {steps: 0}\n", "", "c.yaml:2:16: train.steps: 0 is too small, expected at least 1" },
     { H "init: {std: 11}\n", "", "c.yaml:2:13: init.std: 11 is out of range, expected 0 to 10" },
     { H "init: {std: nan}\n", "", "c.yaml:2:13: init.std: expected a number, not \"nan\"" },
