@@ -118,7 +118,7 @@ out:
 int main(int argc, char **argv)
 {
     static const struct opt_cmd cmds[] = {
-        { .name = "step", .summary = "one optimizer step: parameters, state and gradients in, parameters and state out",
+        { .name = "step", .summary = "apply one optimizer step: state and gradients in, the next state out",
           .synopsis = "--from PATH -o RUN [options] [key.path=value ...]",
           .examples = "moe-train grad --from runs/a -o - | moe-optstep --from runs/a --grads - -o runs/b",
           .opts = opts, .opts_size = sizeof(struct step_opts), .min_operands = 0, .max_operands = -1, .run = run },

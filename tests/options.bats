@@ -139,7 +139,7 @@ run_examples() {
 	need_programs
 	for prog in $(programs); do
 		"$prog" --print-options | awk -F'\t' -v prog="$prog" '
-			BEGIN { want["h"] = "help"; want["V"] = "version"; want["q"] = "quiet"; want["v"] = "verbose"; want["o"] = "output"; want["f"] = "force" }
+			BEGIN { want["h"] = "help"; want["V"] = "version"; want["q"] = "quiet"; want["v"] = "verbose"; want["o"] = "output"; want["f"] = "force"; want["j"] = "threads" }
 			/^#/ || $3 == "" { next }
 			$2 in want && want[$2] != $3 { print prog " " $1 ": -" $2 " is --" $3 ", expected --" want[$2] }
 			{ for (l in want) if (want[l] == $3 && $2 != l) print prog " " $1 ": --" $3 " is not -" l }

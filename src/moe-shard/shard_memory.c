@@ -19,7 +19,7 @@ struct memory_opts {
 static const struct opt opts[] = {
     SHARD_INPUT(struct memory_opts),
     { OPT_STR, 'd', "device", "NAME", "cpu", "the device that would compute: cpu or ref", offsetof(struct memory_opts, device), 0, 0 },
-    { OPT_INT, 't', "threads", "N", "0", "threads of the device; 0: all that are allowed", offsetof(struct memory_opts, threads), 0, 65536 },
+    { OPT_INT, 'j', "threads", "N", "0", "threads of the device; 0: all that are allowed", offsetof(struct memory_opts, threads), 0, 65536 },
     { OPT_FLAG, 0, "each", NULL, NULL, "every buffer instead of the classes", offsetof(struct memory_opts, each), 0, 0 },
     { OPT_FLAG, 0, "json", NULL, NULL, "one JSON object a line", offsetof(struct memory_opts, json), 0, 0 },
     { OPT_FLAG, 0, "tsv", NULL, NULL, "tab-separated values", offsetof(struct memory_opts, tsv), 0, 0 },
