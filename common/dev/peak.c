@@ -42,3 +42,25 @@ double dev_gemm_peak(struct dev *d)
     free(m);
     return best;
 }
+
+double dev_copy_peak(struct dev *d)
+{
+    size_t bytes = (size_t)64 << 20;
+    char *p = aligned_alloc(64, 2 * bytes);
+    double best = 0;
+
+    if (!p)
+        return 0;
+    /* Touched first, or the page faults would be timed. */
+    d->ops->zero(d, p, 2 * bytes);
+    for (int i = 0; i < RUNS; i++) {
+        double t0 = now();
+        d->ops->copy(d, p + bytes, p, bytes);
+        if (d->ops->sync(d) < 0)
+            break;
+        double rate = 2 * (double)bytes / (now() - t0) * 1e-9;
+        best = rate > best ? rate : best;
+    }
+    free(p);
+    return best;
+}

@@ -1,4 +1,5 @@
-/* peak.h -- what the machine's own matrix product reaches: the divisor of mfu. */
+/* peak.h -- what the machine reaches by our own ops: the divisor of mfu, the
+ * yardsticks of moe-bench. */
 #ifndef DEV_PEAK_H
 #define DEV_PEAK_H
 
@@ -9,5 +10,9 @@
  * arithmetic or without memory for it.  Not a claim about the hardware: the
  * best that this build reaches here and now. */
 double dev_gemm_peak(struct dev *d);
+
+/* GB/s, read and written bytes together, of the device's copy of 64 MiB: best
+ * of a few.  0 without memory for it. */
+double dev_copy_peak(struct dev *d);
 
 #endif

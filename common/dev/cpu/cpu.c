@@ -1,10 +1,11 @@
-/* cpu.c -- the fast device for processors: OpenMP, CBLAS, kernels per
- * instruction set.  Opening it, its team of threads, its op table.
+/* cpu.c -- the fast device for processors: threads, CBLAS, kernels
+ * per instruction set.  Opening it, sharing out work, its op table.
  *
  * Takes F32 only (cast also reads and writes BF16 and F64).  Promises the same
  * bits for any thread count: work is cut by shape alone and every sum has one
  * order.  Refuses to open on a CBLAS that computes wrongly. */
 #include <omp.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,31 +14,29 @@
 #include "dev/backends.h"
 #include "dev/cpu/cpu_ops.h"
 
-/* Below this an op runs in the caller: a fork and join costs a few
- * microseconds when the team is awake and far more when it sleeps. */
-#define FORK_NS 30e3
+/* Below this an op runs in the caller: sharing costs a microsecond when the
+ * team is awake and far more when it sleeps. */
+#define FORK_NS 20e3
 /* A piece is at least this long, so that handing it out costs nothing, and
  * there are several a thread, so that a stolen core delays one piece only. */
-#define PIECE_NS 15e3
-#define PIECES 8
+#define PIECE_NS 8e3
+#define PIECES 16
 
 void cpu_for(const struct dev *d, int64_t n, double ns, cpu_task fn, void *arg)
 {
     if (n <= 0)
         return;
-    if (d->threads == 1 || n == 1 || (double)n * ns < FORK_NS) {
+    /* A BLAS built on OpenMP asks this thread's setting; see cpu_team.c. */
+    int omp = omp_get_max_threads();
+    if (omp != 1)
+        omp_set_num_threads(1);
+    double most = (double)n * ns / PIECE_NS, pieces = (double)d->threads * PIECES;
+    if (d->threads == 1 || n == 1 || (double)n * ns < FORK_NS)
         fn(arg, 0, n, 0);
-        return;
-    }
-    int64_t piece = cpu_max(cpu_ceil(n, (int64_t)d->threads * PIECES), (int64_t)(PIECE_NS / ns));
-    int64_t n_pieces = cpu_ceil(n, cpu_max(1, piece));
-    piece = cpu_ceil(n, n_pieces);
-    #pragma omp parallel for schedule(dynamic, 1) num_threads(d->threads)
-    for (int64_t i = 0; i < n_pieces; i++) {
-        int64_t first = i * piece, end = cpu_min(n, first + piece);
-        if (first < end)
-            fn(arg, first, end, omp_get_thread_num());
-    }
+    else
+        cpu_team_run(((struct cpu *)d->self)->team, n, cpu_max(2, (int64_t)(most < pieces ? most : pieces)), fn, arg);
+    if (omp != 1)
+        omp_set_num_threads(omp);
 }
 
 static _Bool cpu_takes(enum dtype dt)
@@ -67,6 +66,7 @@ static int cpu_sync(struct dev *d)
 
 static void cpu_close(struct dev *d)
 {
+    cpu_team_close(((struct cpu *)d->self)->team);
     free(d->self);
     d->self = NULL;
 }
@@ -131,17 +131,31 @@ static int choose_kernels(const struct cpu_kern **out)
     return err_set(ERR_ABSENT, "MOE_KERNELS=%s: this build or processor has no such kernels (avx512, avx2, %s)", name, sets[2]->name);
 }
 
+/* What the affinity mask allows. */
+static int cores(void)
+{
+    cpu_set_t set;
+    int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+
+    return n > 0 ? n : 1;
+}
+
 int cpu_open(const struct dev_options *o, struct dev *out)
 {
     const struct cpu_kern *kern = NULL;
     struct cpu *c;
-    int threads = o && o->threads > 0 ? o->threads : omp_get_num_procs();
+    int threads = o && o->threads > 0 ? o->threads : cores();
 
     TRY(choose_kernels(&kern));
     TRY(cpu_blas_check());
     c = calloc(1, sizeof *c);
     if (!c)
         return err_set(ERR_IO, "out of memory");
+    int rc = cpu_team_open(threads, &c->team);
+    if (rc < 0) {
+        free(c);
+        return rc;
+    }
     c->kern = kern;
     snprintf(c->about, sizeof c->about, "kernels %s, cblas%s%s", c->kern->name,
              *cpu_blas_core() ? " core " : "", cpu_blas_core());

@@ -11,8 +11,11 @@ enum {
     CPU_SUMS = 1024,            /* block sums kept at once */
 };
 
+struct cpu_team;
+
 struct cpu {
     const struct cpu_kern *kern;
+    struct cpu_team *team;
     double sums[CPU_SUMS];      /* of sumsq */
     char about[96];
 };
@@ -32,6 +35,11 @@ static inline float *cpu_row(struct mat m, int64_t r) { return (float *)m.p + r 
  * cut up depends on the team, so fn's results must not depend on first and end. */
 typedef void (*cpu_task)(void *arg, int64_t first, int64_t end, int thread);
 void cpu_for(const struct dev *d, int64_t n, double ns, cpu_task fn, void *arg);
+
+/* The team itself: fn over [0, n) in about so many pieces; returns when all are done. */
+int cpu_team_open(int threads, struct cpu_team **out);
+void cpu_team_close(struct cpu_team *t);        /* NULL is accepted */
+void cpu_team_run(struct cpu_team *t, int64_t n, int64_t pieces, cpu_task fn, void *arg);
 
 /* c = alpha op(a) op(b) + beta c on one thread; k may be 0. */
 void cpu_sgemm(_Bool ta, _Bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda,

@@ -1,0 +1,55 @@
+/* bench.h -- the subcommands of moe-bench, and the list of ops to time. */
+#ifndef MOE_BENCH_BENCH_H
+#define MOE_BENCH_BENCH_H
+
+#include "base/arena.h"
+#include "base/opt.h"
+#include "dev/dev.h"
+
+extern const struct opt_cmd op_cmd;
+
+/* The shape of a model and a batch: what sizes the operands of every op. */
+struct case_dims {
+    const char *name;
+    int64_t t, seq;             /* tokens, tokens of a sequence */
+    int64_t h, heads, kv, hd;   /* hidden size, query and kv heads, head_dim */
+    int64_t e, k, i;            /* experts, top_k, expert hidden size */
+    int64_t v, chunk;           /* vocabulary, tokens of a chunk of logits */
+    int64_t n_ns;               /* matrices of newton_schulz */
+};
+
+/* One op on one size, ready to run any number of times. */
+struct case_job {
+    struct dev *d;
+    struct case_dims dim;
+    struct arena *arena;        /* owns the operands */
+    int variant;
+    char size[64];              /* the operands in words: "4096x256 x 256x256" */
+    double flops;               /* 0: bound by memory */
+    double bytes;               /* read and written, each operand once */
+    struct mat m[10];
+    int32_t *ids, *row_of, *token_of, *offsets;
+    uint16_t *idx;
+    void **w;
+    double *nll;
+    struct group group;
+    struct attn attn;
+    struct router router;
+    struct adamw adamw;
+    struct mat *list;
+};
+
+struct case_op {
+    const char *name;
+    int variant;
+    void (*setup)(struct case_job *j);
+    void (*run)(struct case_job *j);
+};
+
+extern const struct case_op case_ops[];
+extern const int case_n_ops;
+
+/* What the ops of these sizes may ask of scratch memory. */
+struct dev_limits case_limits(const struct case_dims *dim);
+
+#endif
