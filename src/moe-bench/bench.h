@@ -6,10 +6,10 @@
 #include "base/opt.h"
 #include "dev/dev.h"
 
-extern const struct opt_cmd op_cmd;
+extern const struct opt_cmd bench_op_cmd;
 
 /* The shape of a model and a batch: what sizes the operands of every op. */
-struct case_dims {
+struct bench_dims {
     const char *name;
     int64_t t, seq;             /* tokens, tokens of a sequence */
     int64_t h, heads, kv, hd;   /* hidden size, query and kv heads, head_dim */
@@ -19,9 +19,9 @@ struct case_dims {
 };
 
 /* One op on one size, ready to run any number of times. */
-struct case_job {
+struct bench_job {
     struct dev *d;
-    struct case_dims dim;
+    struct bench_dims dim;
     struct arena *arena;        /* owns the operands */
     int variant;
     char size[64];              /* the operands in words: "4096x256 x 256x256" */
@@ -39,17 +39,17 @@ struct case_job {
     struct mat *list;
 };
 
-struct case_op {
+struct bench_case {
     const char *name;
     int variant;
-    void (*setup)(struct case_job *j);
-    void (*run)(struct case_job *j);
+    void (*setup)(struct bench_job *j);
+    void (*run)(struct bench_job *j);
 };
 
-extern const struct case_op case_ops[];
-extern const int case_n_ops;
+extern const struct bench_case bench_cases[];
+extern const int bench_n_cases;
 
 /* What the ops of these sizes may ask of scratch memory. */
-struct dev_limits case_limits(const struct case_dims *dim);
+struct dev_limits bench_limits(const struct bench_dims *dim);
 
 #endif

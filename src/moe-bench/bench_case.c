@@ -12,7 +12,7 @@
 #define O (j->d->ops)
 #define M (j->m)
 
-static struct mat drawn(struct case_job *j, int64_t rows, int64_t cols)
+static struct mat drawn(struct bench_job *j, int64_t rows, int64_t cols)
 {
     /* A line apart and off the 4 KiB grid, as planned buffers are. */
     char *p = arena_alloc(j->arena, (size_t)(rows * cols) * sizeof(float) + 64);
@@ -26,7 +26,7 @@ static struct mat drawn(struct case_job *j, int64_t rows, int64_t cols)
     return mat(x, DT_F32, rows, cols);
 }
 
-static int32_t *drawn_ids(struct case_job *j, int64_t n, int64_t below)
+static int32_t *drawn_ids(struct bench_job *j, int64_t n, int64_t below)
 {
     int32_t *p = arena_array(j->arena, (size_t)n, sizeof *p);
     uint32_t s = 777;
@@ -38,7 +38,7 @@ static int32_t *drawn_ids(struct case_job *j, int64_t n, int64_t below)
     return p;
 }
 
-static void say(struct case_job *j, int64_t a, int64_t b, int64_t c)
+static void say(struct bench_job *j, int64_t a, int64_t b, int64_t c)
 {
     if (c)
         snprintf(j->size, sizeof j->size, "%lldx%lldx%lld", (long long)a, (long long)b, (long long)c);
@@ -47,7 +47,7 @@ static void say(struct case_job *j, int64_t a, int64_t b, int64_t c)
 }
 
 /* n matrices [rows][cols] of which `touched` are read or written. */
-static void plain(struct case_job *j, int n, int64_t rows, int64_t cols, double touched)
+static void plain(struct bench_job *j, int n, int64_t rows, int64_t cols, double touched)
 {
     for (int i = 0; i < n; i++)
         M[i] = drawn(j, rows, cols);
@@ -58,9 +58,9 @@ static void plain(struct case_job *j, int n, int64_t rows, int64_t cols, double 
 /* --- GEMM: variants are the products of a layer and of the output head */
 enum { NT, NN, TN, HEAD = 4 };
 
-static void gemm_setup(struct case_job *j)
+static void gemm_setup(struct bench_job *j)
 {
-    const struct case_dims *s = &j->dim;
+    const struct bench_dims *s = &j->dim;
     _Bool head = j->variant & HEAD;
     int64_t t = head ? s->chunk : s->t, out = head ? s->v : s->heads * s->hd, in = s->h;
 
@@ -73,7 +73,7 @@ static void gemm_setup(struct case_job *j)
         (j->variant & 3) == NT ? in : (j->variant & 3) == NN ? out : t);
 }
 
-static void gemm_run(struct case_job *j)
+static void gemm_run(struct bench_job *j)
 {
     switch (j->variant & 3) {
     case NT: O->gemm(D, M[2], M[0], 0, M[1], 1, 0); break;
@@ -83,9 +83,9 @@ static void gemm_run(struct case_job *j)
 }
 
 /* --- routing and experts */
-static void routing(struct case_job *j)
+static void routing(struct bench_job *j)
 {
-    const struct case_dims *s = &j->dim;
+    const struct bench_dims *s = &j->dim;
     int64_t n = s->t * s->k;
 
     j->idx = arena_array(j->arena, (size_t)n, sizeof *j->idx);
@@ -98,29 +98,29 @@ static void routing(struct case_job *j)
     j->offsets = arena_array(j->arena, (size_t)s->e + 1, sizeof *j->offsets);
 }
 
-static struct route_map map_of(struct case_job *j)
+static struct route_map map_of(struct bench_job *j)
 {
     return (struct route_map){ .n_tokens = j->dim.t, .top_k = (int)j->dim.k, .n_experts = (int)j->dim.e, .idx = j->idx,
                                .row_of = j->row_of, .token_of = j->token_of, .offsets = j->offsets };
 }
 
-static void sort_run(struct case_job *j)
+static void sort_run(struct bench_job *j)
 {
     struct route_map m = map_of(j);
 
     O->route_sort(D, &m);
 }
 
-static void sort_setup(struct case_job *j)
+static void sort_setup(struct bench_job *j)
 {
     routing(j);
     j->bytes = 12.0 * (double)(j->dim.t * j->dim.k);
     say(j, j->dim.t, j->dim.k, j->dim.e);
 }
 
-static void group_setup(struct case_job *j)
+static void group_setup(struct bench_job *j)
 {
-    const struct case_dims *s = &j->dim;
+    const struct bench_dims *s = &j->dim;
     int64_t n = s->t * s->k;
     struct mat w = drawn(j, s->e * s->i, s->h);
 
@@ -137,7 +137,7 @@ static void group_setup(struct case_job *j)
     snprintf(j->size, sizeof j->size, "%lldx%lldx%lld in %lld", (long long)n, (long long)s->i, (long long)s->h, (long long)s->e);
 }
 
-static void group_run(struct case_job *j)
+static void group_run(struct bench_job *j)
 {
     switch (j->variant) {
     case 0: O->group_fwd(D, &j->group, M[1], M[0]); break;
@@ -146,9 +146,9 @@ static void group_run(struct case_job *j)
     }
 }
 
-static void router_setup(struct case_job *j)
+static void router_setup(struct bench_job *j)
 {
-    const struct case_dims *s = &j->dim;
+    const struct bench_dims *s = &j->dim;
 
     routing(j);
     M[0] = drawn(j, 1, s->e);
@@ -163,14 +163,14 @@ static void router_setup(struct case_job *j)
     say(j, s->t, s->e, s->k);
 }
 
-static void router_run(struct case_job *j)
+static void router_run(struct bench_job *j)
 {
     (j->variant ? O->router_bwd : O->router_fwd)(D, &j->router);
 }
 
-static void rows_setup(struct case_job *j)
+static void rows_setup(struct bench_job *j)
 {
-    const struct case_dims *s = &j->dim;
+    const struct bench_dims *s = &j->dim;
     int64_t n = s->t * s->k;
 
     routing(j);
@@ -183,7 +183,7 @@ static void rows_setup(struct case_job *j)
     say(j, n, j->variant > 1 ? 1 : s->h, 0);
 }
 
-static void rows_run(struct case_job *j)
+static void rows_run(struct bench_job *j)
 {
     switch (j->variant) {
     case 0: O->rows_gather(D, M[0], M[1], j->token_of); break;
@@ -194,9 +194,9 @@ static void rows_run(struct case_job *j)
 }
 
 /* --- rows: variant 1 of the norm is per head */
-static void norm_setup(struct case_job *j)
+static void norm_setup(struct bench_job *j)
 {
-    const struct case_dims *s = &j->dim;
+    const struct bench_dims *s = &j->dim;
     int64_t rows = j->variant ? s->t * s->heads : s->t, cols = j->variant ? s->hd : s->h;
 
     plain(j, 3, rows, cols, 2);
@@ -206,30 +206,30 @@ static void norm_setup(struct case_job *j)
     O->rmsnorm_fwd(D, M[0], M[5], M[1], M[3], 1e-6);
 }
 
-static void norm_fwd_run(struct case_job *j)
+static void norm_fwd_run(struct bench_job *j)
 {
     O->rmsnorm_fwd(D, M[0], M[5], M[1], M[3], 1e-6);
 }
 
-static void norm_bwd_setup(struct case_job *j)
+static void norm_bwd_setup(struct bench_job *j)
 {
     norm_setup(j);
     j->bytes *= 1.5;
 }
 
-static void norm_bwd_run(struct case_job *j)
+static void norm_bwd_run(struct bench_job *j)
 {
     O->rmsnorm_bwd(D, M[2], 0, M[4], 0, M[0], M[1], M[3], M[5]);
 }
 
-static void bias_setup(struct case_job *j)
+static void bias_setup(struct bench_job *j)
 {
     plain(j, 1, j->dim.t, j->dim.heads * j->dim.hd, j->variant ? 1 : 2);
     M[1] = drawn(j, 1, M[0].cols);
     memset(M[1].p, 0, (size_t)M[1].cols * sizeof(float));
 }
 
-static void bias_run(struct case_job *j)
+static void bias_run(struct bench_job *j)
 {
     if (j->variant)
         O->bias_bwd(D, M[1], M[0], 0);
@@ -237,7 +237,7 @@ static void bias_run(struct case_job *j)
         O->bias_fwd(D, M[0], M[1]);
 }
 
-static void rope_setup(struct case_job *j)
+static void rope_setup(struct bench_job *j)
 {
     plain(j, 1, j->dim.t, j->dim.heads * j->dim.hd, 2);
     M[1] = drawn(j, j->dim.seq, j->dim.hd / 2);
@@ -251,16 +251,16 @@ static void rope_setup(struct case_job *j)
         j->ids[t] = (int32_t)(t % j->dim.seq);
 }
 
-static void rope_run(struct case_job *j)
+static void rope_run(struct bench_job *j)
 {
     O->rope(D, M[0], (int)j->dim.heads, (int)j->dim.hd, (int)j->dim.hd, M[1], M[2], j->ids, 0);
 }
 
 /* One document a sequence.  Flops: half of the square, two products forward
  * and five backward. */
-static void attn_setup(struct case_job *j)
+static void attn_setup(struct bench_job *j)
 {
-    const struct case_dims *s = &j->dim;
+    const struct bench_dims *s = &j->dim;
     struct attn *a = &j->attn;
     int64_t q = s->heads * s->hd, kv = s->kv * s->hd;
     int32_t *doc = arena_array(j->arena, (size_t)s->t, sizeof *doc);
@@ -277,19 +277,19 @@ static void attn_setup(struct case_job *j)
              (long long)s->hd, (long long)s->seq);
 }
 
-static void attn_run(struct case_job *j)
+static void attn_run(struct bench_job *j)
 {
     (j->variant ? O->attn_bwd : O->attn_fwd)(D, &j->attn);
 }
 
-static void swiglu_setup(struct case_job *j)
+static void swiglu_setup(struct bench_job *j)
 {
     plain(j, 7, j->dim.t * j->dim.k, j->dim.i, j->variant ? 6 : 3);
     M[7] = drawn(j, M[0].rows, 1);
     M[8] = drawn(j, M[0].rows, 1);
 }
 
-static void swiglu_run(struct case_job *j)
+static void swiglu_run(struct bench_job *j)
 {
     if (j->variant)
         O->swiglu_bwd(D, M[0], M[1], M[2], M[7], M[3], M[4], M[5], M[8]);
@@ -300,14 +300,14 @@ static void swiglu_run(struct case_job *j)
 /* --- element-wise, on the residual stream */
 enum { ZERO, COPY, CAST, ADD, SCALE, SIGMOID, SIGMOID_BWD };
 
-static void element_setup(struct case_job *j)
+static void element_setup(struct bench_job *j)
 {
     static const double touched[] = { 1, 2, 2, 3, 2, 2, 3 };
 
     plain(j, 3, j->dim.t, j->dim.h, touched[j->variant]);
 }
 
-static void element_run(struct case_job *j)
+static void element_run(struct bench_job *j)
 {
     size_t bytes = (size_t)(M[0].rows * M[0].cols) * sizeof(float);
 
@@ -323,9 +323,9 @@ static void element_run(struct case_job *j)
 }
 
 /* --- ends */
-static void embed_setup(struct case_job *j)
+static void embed_setup(struct bench_job *j)
 {
-    const struct case_dims *s = &j->dim;
+    const struct bench_dims *s = &j->dim;
 
     M[0] = drawn(j, s->t, s->h);
     M[1] = drawn(j, s->v, s->h);
@@ -334,7 +334,7 @@ static void embed_setup(struct case_job *j)
     say(j, s->t, s->h, 0);
 }
 
-static void embed_run(struct case_job *j)
+static void embed_run(struct bench_job *j)
 {
     if (j->variant)
         O->embed_bwd(D, M[1], M[0], j->ids, 0);
@@ -342,32 +342,32 @@ static void embed_run(struct case_job *j)
         O->embed_fwd(D, M[0], M[1], j->ids);
 }
 
-static void xent_setup(struct case_job *j)
+static void xent_setup(struct bench_job *j)
 {
     plain(j, 1, j->dim.chunk, j->dim.v, j->variant ? 2 : 1);
     j->ids = drawn_ids(j, M[0].rows, M[0].cols);
     j->nll = arena_array(j->arena, (size_t)M[0].rows, sizeof *j->nll);
 }
 
-static void xent_run(struct case_job *j)
+static void xent_run(struct bench_job *j)
 {
     O->xent(D, j->nll, M[0], j->ids, 1.0 / 4096, j->variant);
 }
 
-static void sum_setup(struct case_job *j)
+static void sum_setup(struct bench_job *j)
 {
     j->nll = arena_array(j->arena, (size_t)j->dim.t + 1, sizeof *j->nll);
     j->bytes = 8 * (double)j->dim.t;
     say(j, j->dim.t, 1, 0);
 }
 
-static void sum_run(struct case_job *j)
+static void sum_run(struct bench_job *j)
 {
     O->sum(D, j->nll + j->dim.t, j->nll, j->dim.t);
 }
 
 /* --- optimizer */
-static void optim_setup(struct case_job *j)
+static void optim_setup(struct bench_job *j)
 {
     static const double touched[] = { 1, 7, 4, 3 };
 
@@ -380,7 +380,7 @@ static void optim_setup(struct case_job *j)
                                .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .t = 10 };
 }
 
-static void optim_run(struct case_job *j)
+static void optim_run(struct bench_job *j)
 {
     switch (j->variant) {
     case 0: O->sumsq(D, j->nll, M[0]); break;
@@ -394,9 +394,9 @@ enum { NS_STEPS = 5 };
 
 /* Variant 0: matrices of experts; 1: of attention, one only.  Flops are those
  * of the plain formula, symmetry not used. */
-static void ns_setup(struct case_job *j)
+static void ns_setup(struct bench_job *j)
 {
-    const struct case_dims *s = &j->dim;
+    const struct bench_dims *s = &j->dim;
     int64_t n = j->variant ? 1 : s->n_ns, rows = j->variant ? s->heads * s->hd : s->i, cols = s->h, small = rows < cols ? rows : cols;
 
     j->list = arena_array(j->arena, (size_t)n, sizeof *j->list);
@@ -408,7 +408,7 @@ static void ns_setup(struct case_job *j)
     say(j, n, rows, cols);
 }
 
-static void ns_run(struct case_job *j)
+static void ns_run(struct bench_job *j)
 {
     static const struct ns_coef c[NS_STEPS] = {
         { 3.4445, -4.7750, 2.0315 }, { 3.4445, -4.7750, 2.0315 }, { 3.4445, -4.7750, 2.0315 },
@@ -418,7 +418,7 @@ static void ns_run(struct case_job *j)
     O->newton_schulz(D, j->list, *j->ids, c, NS_STEPS, 1e-7);
 }
 
-const struct case_op case_ops[] = {
+const struct bench_case bench_cases[] = {
     { "gemm", NT, gemm_setup, gemm_run },
     { "gemm", NN, gemm_setup, gemm_run },
     { "gemm", TN, gemm_setup, gemm_run },
@@ -465,9 +465,9 @@ const struct case_op case_ops[] = {
     { "add", ADD, element_setup, element_run },
     { "scale", SCALE, element_setup, element_run },
 };
-const int case_n_ops = sizeof case_ops / sizeof *case_ops;
+const int bench_n_cases = sizeof bench_cases / sizeof *bench_cases;
 
-struct dev_limits case_limits(const struct case_dims *s)
+struct dev_limits bench_limits(const struct bench_dims *s)
 {
     int64_t qd = s->heads * s->hd, wide = s->h > qd ? s->h : qd, ns = s->i > qd ? s->i : qd;
 

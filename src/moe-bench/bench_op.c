@@ -39,13 +39,13 @@ static const struct opt op_table[] = {
     OPT_END
 };
 
-static const struct case_dims sizes[] = {
+static const struct bench_dims sizes[] = {
     { "demo", 4096, 256, 256, 4, 2, 64, 16, 2, 128, 8192, 512, 48 },
     { "large", 4096, 1024, 1024, 16, 4, 64, 32, 4, 512, 32768, 256, 8 },
 };
 /* The reference runs at about 1 GFLOP/s and on one thread, so it is given a
  * demo of 256 tokens; the ratio is that of both devices on this size. */
-static const struct case_dims ref_size = { "ref", 256, 256, 256, 4, 2, 64, 16, 2, 128, 8192, 32, 1 };
+static const struct bench_dims ref_size = { "ref", 256, 256, 256, 4, 2, 64, 16, 2, 128, 8192, 32, 1 };
 
 static int ascending(const void *a, const void *b)
 {
@@ -62,7 +62,7 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static double once(const struct case_op *op, struct case_job *j)
+static double once(const struct bench_case *op, struct bench_job *j)
 {
     double t = now();
 
@@ -75,7 +75,7 @@ struct timing { double median, min; };
 
 /* A call of a microsecond is timed in a group, so that the clock does not
  * count; the first call warms up and tells how long one takes. */
-static struct timing timed(const struct case_op *op, struct case_job *j, int64_t runs)
+static struct timing timed(const struct bench_case *op, struct bench_job *j, int64_t runs)
 {
     static double t[RUNS_MAX];
     double first = once(op, j), start = now();
@@ -93,11 +93,11 @@ static struct timing timed(const struct case_op *op, struct case_job *j, int64_t
     return (struct timing){ t[n / 2], t[0] };
 }
 
-static int prepare(struct case_job *j, struct dev *d, const struct case_op *op, const struct case_dims *dim, struct arena *a)
+static int prepare(struct bench_job *j, struct dev *d, const struct bench_case *op, const struct bench_dims *dim, struct arena *a)
 {
-    struct dev_limits lim = case_limits(dim);
+    struct dev_limits lim = bench_limits(dim);
 
-    *j = (struct case_job){ .d = d, .dim = *dim, .arena = a, .variant = op->variant };
+    *j = (struct bench_job){ .d = d, .dim = *dim, .arena = a, .variant = op->variant };
     d->ws_size = d->ops->ws_bytes(d, &lim);
     char *ws = arena_alloc(a, d->ws_size + 64);
     d->ws = ws + (64 - (uintptr_t)ws % 64) % 64;
@@ -106,10 +106,10 @@ static int prepare(struct case_job *j, struct dev *d, const struct case_op *op, 
 }
 
 /* The same op on both devices at ref_size: the reference's seconds and the ratio. */
-static int versus(struct dev *d, struct dev *ref, const struct case_op *op, char *size, size_t len, double *ref_s, double *ratio)
+static int versus(struct dev *d, struct dev *ref, const struct bench_case *op, char *size, size_t len, double *ref_s, double *ratio)
 {
     struct arena *a = arena_new();
-    struct case_job j;
+    struct bench_job j;
     int rc;
 
     TRY_OUT(rc, prepare(&j, ref, op, &ref_size, a));
@@ -145,11 +145,11 @@ static void number(struct table *t, _Bool there, double v)
         table_none(t);
 }
 
-static int row(struct table *t, struct dev *d, struct dev *ref, const struct case_op *op, const struct case_dims *dim,
+static int row(struct table *t, struct dev *d, struct dev *ref, const struct bench_case *op, const struct bench_dims *dim,
                const struct op_opts *o, double gemm_peak, double copy_peak)
 {
     struct arena *a = arena_new();
-    struct case_job j;
+    struct bench_job j;
     char size[64] = "";
     double ref_s = 0, ratio = 0;
     int rc;
@@ -192,8 +192,8 @@ static int check_names(int n, char **names)
 {
     for (int i = 0; i < n; i++) {
         int found = 0;
-        for (int k = 0; k < case_n_ops; k++)
-            found |= !strcmp(case_ops[k].name, names[i]);
+        for (int k = 0; k < bench_n_cases; k++)
+            found |= !strcmp(bench_cases[k].name, names[i]);
         if (!found)
             return err_set(ERR_USAGE, "no op is called \"%s\"; moe-bench(1) lists them", names[i]);
     }
@@ -226,9 +226,9 @@ static int run_op(void *opts, int argc, char **argv)
             continue;
         /* The reference size is that of the demo's model. */
         struct dev *beside = with_ref && s == 0 ? &ref : NULL;
-        for (int i = 0; rc == 0 && i < case_n_ops; i++)
-            if (wanted(case_ops[i].name, argc, argv))
-                rc = row(t, &d, beside, &case_ops[i], &sizes[s], o, gemm, copy);
+        for (int i = 0; rc == 0 && i < bench_n_cases; i++)
+            if (wanted(bench_cases[i].name, argc, argv))
+                rc = row(t, &d, beside, &bench_cases[i], &sizes[s], o, gemm, copy);
     }
 out:
     if (t) {
@@ -240,7 +240,7 @@ out:
     return rc;
 }
 
-const struct opt_cmd op_cmd = {
+const struct opt_cmd bench_op_cmd = {
     .name = "op",
     .summary = "time every op of a device",
     .synopsis = "[options] [OP...]",

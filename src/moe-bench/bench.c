@@ -1,10 +1,10 @@
-/* main.c -- moe-bench: how fast it is, against what limit. */
+/* bench.c -- moe-bench: how fast it is, against what limit. */
 #include "base/opt.h"
 #include "bench.h"
 
 int main(int argc, char **argv)
 {
-    const struct opt_cmd cmds[] = { op_cmd };
+    const struct opt_cmd cmds[] = { bench_op_cmd };
 
     return opt_main("moe-bench", "how fast is it, against what limit", cmds, 1, argc, argv);
 }
