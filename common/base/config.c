@@ -90,7 +90,7 @@ static int read_scalar(struct arena *a, const struct config_key *k, const char *
     case CONFIG_CHOICE:
         TRY(i = units_choice(s, k->choices));
         *(int *)to = i;
-        *out = config_quote(a, s);
+        *out = arena_strdup(a, s);
         return 0;
     case CONFIG_STR:
         /* The empty text means "not set", and so do the nulls of YAML. */

@@ -46,9 +46,15 @@ static void say(enum log_level level, const char *word, const char *fmt, va_list
         n += snprintf(line + n, sizeof line - (size_t)n, "%s[%d]: %s", prog_name, my_rank, word);
     else
         n += snprintf(line + n, sizeof line - (size_t)n, "%s: %s", prog_name, word);
+    int text = n;
     n += vsnprintf(line + n, sizeof line - (size_t)n, fmt, ap);
     if (n > (int)sizeof line - 2)
         n = (int)sizeof line - 2;
+    /* Names come from outside: they must neither break the line nor play with
+     * the terminal. */
+    for (int i = text; i < n; i++)
+        if (((unsigned char)line[i] < 0x20 && line[i] != '\t') || line[i] == 0x7f)
+            line[i] = '?';
     line[n++] = '\n';
     /* Talk that cannot be heard is not worth failing a run for. */
     for (int at = 0; at < n;) {

@@ -160,6 +160,10 @@ static int usage(const struct program *p, const struct opt_cmd *c, int code)
     struct arena *a = arena_new();
     char *text = arena_strdup(a, err_msg());
 
+    /* What was typed is repeated there; it must stay one line. */
+    for (char *s = text; *s; s++)
+        if (*s == '\n')
+            *s = '?';
     err_set(code, "%s (try '%s --help')", text, c ? title(p, c, a) : p->name);
     arena_free(a);
     return code;

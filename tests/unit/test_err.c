@@ -119,7 +119,7 @@ static void lines_carry_program_rank_and_level(void **state)
         log_info("hello %d", 1);
         log_debug("not heard");
         log_set_rank(1, 4);
-        log_warn("careful");
+        log_warn("careful\n\033[2J\xc3\xa9");
         log_info("not from here");
         log_error("bad");
         log_init("moe-x", LOG_WARN);
@@ -139,7 +139,7 @@ static void lines_carry_program_rank_and_level(void **state)
     assert_non_null(last);
     assert_true(strlen(last) > ERR_MSG_MAX && text[n - 1] == '\n');
     *last = '\0';
-    assert_string_equal(text, "moe-x: hello 1\nmoe-x[1]: warn: careful\nmoe-x[1]: bad\n");
+    assert_string_equal(text, "moe-x: hello 1\nmoe-x[1]: warn: careful??[2J\xc3\xa9\nmoe-x[1]: bad\n");
 }
 
 int main(void)

@@ -239,6 +239,8 @@ static void usage_errors_say_where_help_is_on_the_same_line(void **state)
     assert_string_equal(err_text, "moe-x: unknown option --bogus (try 'moe-x eval --help')\n");
     assert_int_equal(run(0, 1, "--bogus"), 2);
     assert_string_equal(err_text, "moe-x: unknown option --bogus (try 'moe-x --help')\n");
+    assert_int_equal(run(0, 2, "eval --a\nb"), 2);
+    assert_string_equal(err_text, "moe-x: unknown option --a?b (try 'moe-x eval --help')\n");
     assert_int_equal(run(0, 2, "evla x"), 2);
     assert_string_equal(err_text, "moe-x: unknown subcommand \"evla\" (did you mean eval?) (try 'moe-x --help')\n");
 }
