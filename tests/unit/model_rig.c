@@ -13,6 +13,8 @@
 
 enum { MAX_TOKENS = 96 };
 
+const char *rig_device = "ref";
+
 static const void *weight(void *ctx, int i)
 {
     const struct rig *r = ctx;
@@ -63,8 +65,8 @@ void rig_open(struct rig *r, const char *name, enum dtype dt, int n_layers)
     r->positions = arena_array(r->a, MAX_TOKENS, sizeof(int32_t));
     r->valid = arena_array(r->a, MAX_TOKENS, 1);
     r->counts = arena_array(r->a, (size_t)(r->cfg.num_hidden_layers * r->cfg.num_experts), sizeof(int64_t));
-    struct dev_options o = { .threads = 1 };
-    if (dev_open("ref", &o, &r->dev) < 0)
+    struct dev_options o = { .threads = 2 };
+    if (dev_open(rig_device, &o, &r->dev) < 0)
         fail_msg("%s", err_msg());
     r->ops = *r->dev.ops;
     r->dev.ops = &r->ops;

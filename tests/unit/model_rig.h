@@ -1,4 +1,4 @@
-/* model_rig.h -- a model on ref with plain memory, for tests.
+/* model_rig.h -- a model with plain memory, for tests; on ref unless told otherwise.
  *
  * Weights, gradients and one batch are public; a test changes them, or the op
  * table, and runs again. */
@@ -27,6 +27,9 @@ struct rig {
     uint8_t *valid;
     int64_t *counts;            /* [layers][E] */
 };
+
+/* The device of the next rig_open(). */
+extern const char *rig_device;
 
 /* Configuration of a golden case; n_layers 0: its own.  One sequence of 72
  * tokens, boundary_every 1, losses off. */

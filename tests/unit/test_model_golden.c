@@ -108,14 +108,14 @@ static void check_case(const char *name, enum dtype dt, double loss_limit)
     open_case(&c, name, dt);
     double e = logits_distance(&c);
     if (!(e < 1e-5))
-        fail_msg("%s: logits are off by %.1e", name, e);
+        fail_msg("%s on %s: logits are off by %.1e", name, rig_device, e);
     double loss = rig_train(&c.r, 1, NULL, NULL), want = *(const double *)golden_find(&c.answers, "loss64")->data;
     if (!(fabs(loss - want) < loss_limit * want))
         fail_msg("%s: loss %.9f, expected %.9f", name, loss, want);
     const char *at = "none";
     e = grads_distance(&c, &at);
     if (!(e < 1e-4))
-        fail_msg("%s: the gradient of %s is off by %.1e", name, at, e);
+        fail_msg("%s on %s: the gradient of %s is off by %.1e", name, rig_device, at, e);
     assert_true(routing_agrees(&c));
     rig_close(&c.r);
 }
@@ -123,8 +123,12 @@ static void check_case(const char *name, enum dtype dt, double loss_limit)
 static void logits_loss_routing_and_every_gradient_are_those_of_transformers(void **state)
 {
     (void)state;
-    for (int i = 0; golden_cases[i]; i++)
-        check_case(golden_cases[i], DT_F32, 2e-6);
+    for (const char *const *d = dev_names(); *d; d++) {
+        rig_device = *d;
+        for (int i = 0; golden_cases[i]; i++)
+            check_case(golden_cases[i], DT_F32, 2e-6);
+    }
+    rig_device = "ref";
 }
 
 /* The files hold float32, so double storage cannot be nearer than that; the loss is. */
@@ -137,16 +141,20 @@ static void with_double_storage_the_loss_agrees_to_1e_12(void **state)
 
 static void an_expert_without_tokens_has_gradient_exactly_0(void **state)
 {
-    struct rig_case c;
     (void)state;
-    open_case(&c, "glm4_moe", DT_F32);
-    memset(c.r.g, 0xff, (size_t)c.r.t.n_elems * sizeof(float));        /* NaN */
-    rig_train(&c.r, 1, NULL, NULL);
-    int first = c.r.t.layers[1].experts + 3;
-    for (int i = first; i < first + 3; i++)
-        for (int64_t j = 0; j < c.r.t.v[i].rows * c.r.t.v[i].cols; j++)
-            assert_true(rig_get(&c.r, c.r.g, c.r.t.v[i].offset + j) == 0);
-    rig_close(&c.r);
+    for (const char *const *d = dev_names(); *d; d++) {
+        struct rig_case c;
+        rig_device = *d;
+        open_case(&c, "glm4_moe", DT_F32);
+        memset(c.r.g, 0xff, (size_t)c.r.t.n_elems * sizeof(float));    /* NaN */
+        rig_train(&c.r, 1, NULL, NULL);
+        int first = c.r.t.layers[1].experts + 3;
+        for (int i = first; i < first + 3; i++)
+            for (int64_t j = 0; j < c.r.t.v[i].rows * c.r.t.v[i].cols; j++)
+                assert_true(rig_get(&c.r, c.r.g, c.r.t.v[i].offset + j) == 0);
+        rig_close(&c.r);
+    }
+    rig_device = "ref";
 }
 
 /* ---- planted mistakes: an op that computes what a careless reader would */

@@ -438,6 +438,26 @@ static void gradients_with_balance_and_z_loss_are_those_of_finite_differences(vo
     }
 }
 
+static void on_cpu(void (*test)(void **state))
+{
+    rig_device = "cpu";
+    test(NULL);
+    rig_device = "ref";
+}
+
+static void on_cpu_boundaries_do_not_change_a_bit(void **state) { (void)state; on_cpu(boundaries_do_not_change_a_bit); }
+static void on_cpu_the_plan_serves_a_shorter_batch_with_the_same_bits(void **state)
+{
+    (void)state;
+    on_cpu(the_plan_of_a_full_batch_serves_a_shorter_one_with_the_same_bits);
+}
+static void on_cpu_an_empty_batch_has_gradient_0(void **state) { (void)state; on_cpu(an_empty_batch_has_gradient_0_and_loss_0); }
+static void on_cpu_decoding_is_the_full_forward_pass(void **state)
+{
+    (void)state;
+    on_cpu(decoding_with_the_cache_is_the_full_forward_pass);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -452,6 +472,10 @@ int main(void)
         cmocka_unit_test(the_loss_chunk_changes_no_loss_and_hardly_a_gradient),
         cmocka_unit_test(evaluation_gives_the_losses_of_training),
         cmocka_unit_test(decoding_with_the_cache_is_the_full_forward_pass),
+        cmocka_unit_test(on_cpu_boundaries_do_not_change_a_bit),
+        cmocka_unit_test(on_cpu_the_plan_serves_a_shorter_batch_with_the_same_bits),
+        cmocka_unit_test(on_cpu_an_empty_batch_has_gradient_0),
+        cmocka_unit_test(on_cpu_decoding_is_the_full_forward_pass),
         cmocka_unit_test(forced_routing_is_followed),
         cmocka_unit_test(gradients_are_those_of_finite_differences),
         cmocka_unit_test(gradients_with_balance_and_z_loss_are_those_of_finite_differences),
