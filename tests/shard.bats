@@ -117,6 +117,26 @@ field() { printf '%s\n' "$2" | sed -n "s/.*\"$1\":\\([0-9]*\\).*/\\1/p"; }
 	says 'c.json: model_type: "llama" is not one of'
 }
 
+@test "values that a later stage brings are refused with 2 and named" {
+	local kv
+	for kv in mesh.seqs_per_gather=2 mesh.gather_dtype=fp8 mesh.replicas=2 mesh.efsdp=2 mesh.ep=2 mesh.split_replicas=true \
+		mesh.grad_dtype=bf16 memory.state_home=host checkpoint.async=true train.compute_dtype=bf16; do
+		fails_with 2 moe-shard count -c etc/small.yaml $kv
+		says "${kv%=*}: "
+	done
+	passes moe-shard count -c etc/small.yaml train.compute_dtype=auto --print-config
+	[[ $output == *compute_dtype:*fp32* ]]
+}
+
+@test "sizes that do not fit each other are refused with 2 and named" {
+	fails_with 2 moe-shard count -c etc/small.yaml train.micro_tokens=1000
+	says 'train.micro_tokens: 1000 is not a multiple of data.seq_len 256'
+	fails_with 2 moe-shard count -c etc/small.yaml train.tokens_per_step=5000
+	says 'train.tokens_per_step: 5000 is not a multiple of train.micro_tokens 4096'
+	fails_with 2 moe-shard count -c etc/small.yaml memory.boundary_every=9
+	fails_with 2 moe-shard count -c etc/small.yaml optim.schedule.warmup=900
+}
+
 @test "several faults of a model are told together, one a line" {
 	run --separate-stderr moe-shard count -c etc/small.yaml model.scoring_func=softmax model.n_group=3
 	[ "$status" -eq 2 ]
