@@ -210,6 +210,7 @@ def same_ids(texts_of):
         tokenize = program("moe-tokenize")
         path, _ = trained_vocabulary(tmp)
         theirs = Tokenizer.from_file(path)
+        theirs.encode_special_tokens = True     # the name of a special token in a text is text
         for name, text in texts_of().items():
             raw = text.encode()
             out = call([tokenize, "encode", "-t", path], stdin=raw)
