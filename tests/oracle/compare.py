@@ -111,6 +111,13 @@ def golden_optim(tmp):
                  lambda n: 3e-2 if ".bf16." in n else 0 if ".init." in n or ".grad." in n or n == "lr" else 2e-7)
 
 
+def golden_tok(tmp):
+    call([sys.executable, os.path.join(HERE, "make_tok_golden.py"), tmp])
+    for name in ("ids.bin", "tokenizer.json"):
+        new, old = (open(os.path.join(d, name), "rb").read() for d in (tmp, os.path.join(GOLDEN, "tok")))
+        unless(new == old if name == "ids.bin" else json.loads(new) == json.loads(old), f"{name} differs")
+
+
 # ---- checkpoints that save_pretrained wrote, read by us
 
 def listing(directory):
@@ -360,7 +367,8 @@ def opens_our_checkpoint(case):
 CHECKS = [(f"{c}: transformers makes the golden files again", golden_model(c)) for c in CASES]
 CHECKS += [("torch makes the golden optimizer steps again", golden_optim)]
 CHECKS += [(f"{c}: our reader lists what save_pretrained wrote", reads_save_pretrained(c)) for c in CASES]
-CHECKS += [("tokenizers gives our ids for 24 languages", same_ids(udhr)),
+CHECKS += [("tokenizers makes the golden vocabulary and ids again", golden_tok),
+           ("tokenizers gives our ids for 24 languages", same_ids(udhr)),
            ("tokenizers gives our ids for code", same_ids(tree_text)),
            ("tokenizers gives our ids for hostile text", same_ids(hostile_texts)),
            ("tokenizers trains our vocabulary", same_training)]
