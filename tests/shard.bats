@@ -78,7 +78,7 @@ field() { printf '%s\n' "$2" | sed -n "s/.*\"$1\":\\([0-9]*\\).*/\\1/p"; }
 }
 
 @test "planned memory has no buffer that grows with the square of the length, and none above chunk x vocabulary" {
-	passes moe-shard memory -c etc/europa-952b.yaml --each --tsv
+	passes moe-shard memory -c etc/europa-952b.yaml --buffers --tsv
 	# Activations of a step: at most rows x width; logits: chunk x vocabulary x 4 bytes.
 	printf '%s\n' "$output" | awk -F '\t' '
 		/^#/ || $3 == "(run)" { next }
@@ -129,7 +129,7 @@ field() { printf '%s\n' "$2" | sed -n "s/.*\"$1\":\\([0-9]*\\).*/\\1/p"; }
 }
 
 @test "sizes that do not fit each other are refused with 2 and named" {
-	fails_with 2 moe-shard count -c etc/small.yaml train.micro_tokens=1000
+	fails_with 2 moe-shard count -c etc/small.yaml train.micro_tokens=1000 train.tokens_per_step=4000
 	says 'train.micro_tokens: 1000 is not a multiple of data.seq_len 256'
 	fails_with 2 moe-shard count -c etc/small.yaml train.tokens_per_step=5000
 	says 'train.tokens_per_step: 5000 is not a multiple of train.micro_tokens 4096'
@@ -155,4 +155,11 @@ field() { printf '%s\n' "$2" | sed -n "s/.*\"$1\":\\([0-9]*\\).*/\\1/p"; }
 		sed 's/^ *//' > "$T/examples.sh"
 	[ "$(grep -c moe-shard "$T/examples.sh")" = 5 ]
 	passes sh -e "$T/examples.sh"
+}
+
+@test "moe-train reserves what moe-shard says" {
+	passes moe-train -c etc/small.yaml --dry-run --tsv tokenizer=
+	local run=$output
+	passes moe-shard memory -c etc/small.yaml --tsv
+	[ "$output" = "$run" ]
 }

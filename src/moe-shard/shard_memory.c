@@ -13,14 +13,14 @@ struct memory_opts {
     struct shard_input in;
     const char *device;
     int64_t threads;
-    _Bool each, json, tsv;
+    _Bool buffers, json, tsv;
 };
 
 static const struct opt opts[] = {
     SHARD_INPUT(struct memory_opts),
     { OPT_STR, 'd', "device", "NAME", "cpu", "the device that would compute: cpu or ref", offsetof(struct memory_opts, device), 0, 0 },
     { OPT_INT, 'j', "threads", "N", "0", "threads of the device; 0: all that are allowed", offsetof(struct memory_opts, threads), 0, 65536 },
-    { OPT_FLAG, 0, "each", NULL, NULL, "every buffer instead of the classes", offsetof(struct memory_opts, each), 0, 0 },
+    { OPT_FLAG, 0, "buffers", NULL, NULL, "every buffer instead of the classes", offsetof(struct memory_opts, buffers), 0, 0 },
     { OPT_FLAG, 0, "json", NULL, NULL, "one JSON object a line", offsetof(struct memory_opts, json), 0, 0 },
     { OPT_FLAG, 0, "tsv", NULL, NULL, "tab-separated values", offsetof(struct memory_opts, tsv), 0, 0 },
     OPT_END
@@ -42,7 +42,7 @@ static int run(void *options, int argc, char **argv)
         .device = o->device, .threads = (int)o->threads, .plan_only = 1,
     };
     TRY_OUT(rc, trainer_open(&m.cfg, &topts, &t));
-    rc = memory_report(t, form, o->each);
+    rc = memory_report(t, form, o->buffers);
 out:
     trainer_close(t);
     shard_close(&m);
@@ -50,7 +50,7 @@ out:
 }
 
 const struct opt_cmd shard_memory_cmd = {
-    "memory", "planned bytes of a training process by class", "-c FILE [--each] [--json | --tsv] [KEY=VALUE...]",
+    "memory", "planned bytes of a training process by class", "-c FILE [-d NAME] [-j N] [--buffers] [--json | --tsv] [KEY=VALUE...]",
     "moe-shard memory -c etc/small.yaml\n"
     "moe-shard memory -c etc/small.yaml memory.boundary_every=0\n",
     opts, sizeof(struct memory_opts), 0, -1, run
