@@ -31,11 +31,11 @@ static const struct opt op_table[] = {
     { OPT_STR, 'd', "device", "NAME", "cpu", "device to time", AT(device), 0, 0 },
     { OPT_CHOICE, 0, "dtype", "f32", "f32", "storage type of the operands", AT(dtype), 0, 0 },
     { OPT_CHOICE, 0, "size", "demo|large|all", "demo", "model that sizes the operands", AT(size), 0, 0 },
-    { OPT_INT, 't', "threads", "N", "0", "threads of the device; 0: all cores it may use", AT(threads), 0, 1024 },
+    { OPT_INT, 'j', "threads", "N", "0", "threads of the device; 0: all cores it may use", AT(threads), 0, 1024 },
     { OPT_INT, 'n', "runs", "N", "0", "calls timed for each row; 0: 0.1 s worth, at least 5", AT(runs), 0, 1e6 },
     { OPT_FLAG, 0, "no-ref", NULL, NULL, "leave the reference device out", AT(no_ref), 0, 0 },
     { OPT_FLAG, 0, "tsv", NULL, NULL, "print tab-separated values", AT(tsv), 0, 0 },
-    { OPT_FLAG, 'j', "json", NULL, NULL, "print one JSON object a line", AT(json), 0, 0 },
+    { OPT_FLAG, 0, "json", NULL, NULL, "print one JSON object a line", AT(json), 0, 0 },
     OPT_END
 };
 
