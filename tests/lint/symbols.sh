@@ -7,41 +7,63 @@
 if [ -z "${MOE_BUILD-}" ]; then
 	eval "$(make -s --no-print-directory where 2> /dev/null)"
 fi
-core_files | grep '\.c$' > "$LINT_TMP/sources"
-while read -r f; do
-	o=$MOE_BUILD/obj/${f%.c}.o
-	if [ ! -f "$o" ]; then
-		echo "$f:1: has no object in $MOE_BUILD; run make"
-		continue
+core_files > "$LINT_TMP/core"
+grep '\.c$' "$LINT_TMP/core" | while read -r f; do
+	if [ -f "$MOE_BUILD/obj/${f%.c}.o" ]; then
+		echo "$MOE_BUILD/obj/${f%.c}.o"
+	else
+		echo "$f:1: has no object in $MOE_BUILD; run make" >> "$LINT_TMP/none"
 	fi
-	# Prefixes: the words of the path from its folder on, "-" as "_"; and for
-	# fs_out.c beside fs.h also fs, since a module may have several sources.
-	allowed=$(echo "${f%.c}" | sed 's|^common/||; s|^src/||; s|-|_|g' | tr '/' ' ')
-	part=${f%.c}
-	while [ "$part" != "${part%_*}" ]; do
-		part=${part%_*}
-		if [ -f "$part.h" ]; then allowed="$allowed ${part##*/}"; fi
-	done
-	"${NM:-nm}" -g --defined-only "$o" | awk -v f="$f" -v allowed="$allowed" '
+done > "$LINT_TMP/objects"
+{
+	cat /dev/null "$LINT_TMP/none" 2> /dev/null
+	tr '\n' '\0' < "$LINT_TMP/objects" | xargs -0 -r "${NM:-nm}" -A -g --defined-only |
+		awk -v obj="$MOE_BUILD/obj/" -v core="$LINT_TMP/core" '
 		BEGIN {
-			n = split(allowed, a, " ")
-			for (i = 1; i <= n; i++)
-				if (a[i] ~ /^moe_/) a[++n] = substr(a[i], 5)
+			while ((getline h < core) > 0)
+				if (sub(/\.h$/, "", h)) header[h]
 		}
-		NF < 3 || $3 ~ /^(__|\.)/ || $3 == "main" { next }
+		# The names a symbol of this source may start with: the words of its
+		# path, "-" as "_"; and for fs_out.c beside fs.h also fs, since a
+		# module may have several sources.
+		function names(f, path, part, n, a, i) {
+			sub(/\.c$/, "", f)
+			part = path = f
+			sub(/^(common|src)\//, "", path)
+			gsub(/-/, "_", path)
+			gsub(/\//, " ", path)
+			n = split(path, a, " ")
+			for (i = 1; i <= n; i++)
+				if (a[i] ~ /^moe_/) path = path " " substr(a[i], 5)
+			while (part ~ /_[^\/_]*$/) {
+				sub(/_[^\/_]*$/, "", part)
+				if (part in header) {
+					i = part
+					sub(/.*\//, "", i)
+					path = path " " i
+				}
+			}
+			return path
+		}
+		function line_of(f, symbol, s, at, found) {
+			while (!found && (getline s < f) > 0) {
+				at++
+				found = s ~ "(^|[^a-zA-Z0-9_])" symbol "([^a-zA-Z0-9_]|$)"
+			}
+			close(f)
+			return found ? at : 1
+		}
+		$NF ~ /^(__|\.)/ || $NF == "main" || NF < 3 { next }
 		# The two strings that the whole tree is named after, and the checked
 		# product of sizes, which belongs to no module more than to another.
-		f == "common/base/version.c" && $3 ~ /^moe_/ { next }
-		$3 == "size_mul" { next }
+		$NF ~ /^moe_(version|parts)$/ || $NF == "size_mul" { next }
 		{
+			f = substr($1, length(obj) + 1)
+			sub(/\.o:.*/, ".c", f)
+			if (!(f in allowed)) allowed[f] = names(f)
+			n = split(allowed[f], a, " ")
 			for (i = 1; i <= n; i++)
-				if ($3 == a[i] || index($3, a[i] "_") == 1) next
-			line = 1
-			while ((getline s < f) > 0) {
-				at++
-				if (s ~ "(^|[^a-zA-Z0-9_])" $3 "([^a-zA-Z0-9_]|$)") { line = at; break }
-			}
-			close(f); at = 0
-			print f ":" line ": external symbol " $3 " starts with none of: " allowed
+				if ($NF == a[i] || index($NF, a[i] "_") == 1) next
+			print f ":" line_of(f, $NF) ": external symbol " $NF " starts with none of: " allowed[f]
 		}'
-done < "$LINT_TMP/sources" | verdict
+} | verdict
