@@ -41,7 +41,7 @@ field() { printf '%s\n' "$2" | sed -n "s/.*\"$1\":\\([0-9]*\\).*/\\1/p"; }
 }
 
 @test "lines of a plan are what the formats say" {
-	passes moe-shard plan -c etc/small.yaml
+	passes moe-shard plan -c etc/small.yaml model.vocab_size=8192 model.hidden_size=256 model.moe_intermediate_size=128
 	[ "${lines[0]}" = '# moe-plan 1' ]
 	[[ ${lines[1]} =~ ^'# config '[0-9a-f]{32}' mesh 1x1x1 world 1 plan '[0-9a-f]{32}$ ]]
 	[ "${lines[2]}" = $'#name\tkind\tlayer\texpert\toptim\trows\tcols\tfirst_row\tn_rows\towner\tbytes\tstate_bytes\tns_flops' ]

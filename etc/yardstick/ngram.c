@@ -224,19 +224,44 @@ static int orders(const char *text, _Bool *want)
     }
 }
 
-static void print_row(const char *set, const _Bool *want, double symbols, double bytes, const double *bits)
+struct result { const char *set; double symbols, bytes, bits[MAX_ORDER + 1]; };
+
+static struct result measure_file(const struct model *m, char *arg, int width)
+{
+    struct result r = { .set = arg };
+    size_t n;
+
+    if (width > 1) {
+        char *eq = strrchr(arg, '=');
+        if (!eq)
+            die(USAGE, "%s: tokens need the length of their text: FILE=BYTES", arg);
+        *eq = '\0';
+        r.bytes = (double)number(arg, eq + 1, 1, LONG_MAX, NULL);
+    }
+    uint32_t *s = read_symbols(arg, width, m->alphabet, &n);
+    if (n == 0)
+        die(BAD_DATA, "%s: is empty", arg);
+    measure(m, s, n, r.bits);
+    free(s);
+    r.symbols = (double)n;
+    if (width == 1)
+        r.bytes = r.symbols;
+    return r;
+}
+
+static void print_rows(const struct result *r, const _Bool *want)
 {
     for (int k = 0; k <= MAX_ORDER; k++)
         if (want[k])
-            printf("%s\t%d\t%.0f\t%.0f\t%.1f\t%.4f\n", set, k, symbols, bytes, bits[k], bits[k] / bytes);
+            printf("%s\t%d\t%.0f\t%.0f\t%.3f\t%.4f\n", r->set, k, r->symbols, r->bytes, r->bits[k], r->bits[k] / r->bytes);
 }
 
 int main(int argc, char **argv)
 {
     _Bool want[MAX_ORDER + 1] = { 0 };
     struct model m = { .order = orders("2,3", want), .alphabet = 256 };
-    int width = 1, c, i;
-    double all_symbols = 0, all_bytes = 0, all_bits[MAX_ORDER + 1] = { 0 };
+    struct result all = { .set = "all" };
+    int width = 1, c, i, n_held;
     size_t n;
 
     while ((c = getopt(argc, argv, "+ho:w:a:")) != -1)
@@ -264,28 +289,24 @@ int main(int argc, char **argv)
     }
     if (i == optind || i + 1 >= argc)
         die(USAGE, "TRAIN... -- HELD... are needed; ngram -h says more");
-    puts("#set\torder\tsymbols\tbytes\tbits\tbits_per_byte");
-    for (i++; i < argc; i++) {
-        char *eq = strrchr(argv[i], '=');
-        double bytes, bits[MAX_ORDER + 1] = { 0 };
-        if (width > 1) {
-            if (!eq)
-                die(USAGE, "%s: tokens need the length of their text: FILE=BYTES", argv[i]);
-            *eq = '\0';
-        }
-        uint32_t *s = read_symbols(argv[i], width, m.alphabet, &n);
-        bytes = width > 1 ? (double)number(argv[i], eq + 1, 1, LONG_MAX, NULL) : (double)n;
-        if (n == 0)
-            die(BAD_DATA, "%s: is empty", argv[i]);
-        measure(&m, s, n, bits);
-        free(s);
-        print_row(argv[i], want, (double)n, bytes, bits);
-        all_symbols += (double)n;
-        all_bytes += bytes;
+    n_held = argc - ++i;
+    struct result *held = allocate((size_t)n_held, sizeof *held);
+    for (int h = 0; h < n_held; h++) {
+        held[h] = measure_file(&m, argv[i + h], width);
+        all.symbols += held[h].symbols;
+        all.bytes += held[h].bytes;
         for (int k = 0; k <= m.order; k++)
-            all_bits[k] += bits[k];
+            all.bits[k] += held[h].bits[k];
     }
-    print_row("all", want, all_symbols, all_bytes, all_bits);
+    puts("#set\torder\tsymbols\tbytes\tbits\tbits_per_byte");
+    for (int h = 0; h < n_held; h++)
+        print_rows(&held[h], want);
+    print_rows(&all, want);
+    free(held);
+    for (int k = 0; k <= m.order; k++) {
+        free(m.grams[k].slots);
+        free(m.contexts[k].slots);
+    }
     if (fflush(stdout) || ferror(stdout))
         die(WRITE_ERROR, "standard output: %s", strerror(errno));
     return DONE;
