@@ -283,3 +283,57 @@ field() { printf '%s' "$output" | sed 's/[,{]/\n/g' | sed -n "s/^\"$1\"://p" | h
 	says 'Es war einmal'
 	says '<|endoftext|>'
 }
+
+# with_fault N ACTION: encode into here/ while the N-th file call there goes wrong.
+with_fault() {
+	MOE_FAULT_DIR=$(pwd -P)/here MOE_FAULT=any:$1:$2 LD_PRELOAD=$FAULT \
+		moe-tokenize encode -q -f -t tok.json -o here/set text 2> err
+}
+
+@test "whichever call fails, encode says one line and leaves no part of a token file" {
+	need_preload fault
+	mkdir here
+	for n in $(seq 1 60); do
+		status=0
+		with_fault "$n" ENOSPC || status=$?
+		[ "$status" -eq 0 ] && break
+		[ "$status" -eq 73 ] || [ "$status" -eq 74 ]
+		[ "$(wc -l < err)" -eq 1 ]
+		[ -z "$(ls -A here)" ]
+	done
+	[ "$n" -gt 8 ]
+	[ "$n" -lt 60 ]
+	passes moe-tokenize info here/set
+}
+
+@test "killed at any call while replacing, encode leaves a whole token file or none" {
+	need_preload fault
+	moe-tokenize encode -q -t tok.json -o old --docs line text
+	moe-tokenize encode -q -t tok.json -o new text
+	for n in $(seq 1 60); do
+		rm -rf here
+		mkdir here
+		cp old.bin here/set.bin
+		cp old.idx here/set.idx
+		cp old.json here/set.json
+		status=0
+		with_fault "$n" KILL || status=$?
+		[ "$status" -ne 0 ] || break
+		[ "$status" -eq 137 ]
+		# info may be refused, but what it accepts is all old or all new.
+		status=0
+		moe-tokenize info here/set > /dev/null 2>&1 || status=$?
+		[ "$status" -eq 0 ] || [ "$status" -eq 65 ] || [ "$status" -eq 66 ]
+		if [ "$status" -eq 0 ]; then
+			cmp -s here/set.bin old.bin && cmp -s here/set.idx old.idx || {
+				same here/set.bin new.bin
+				same here/set.idx new.idx
+			}
+		fi
+		passes moe-tokenize encode -f -t tok.json -o here/set text
+		same here/set.bin new.bin
+		same here/set.idx new.idx
+	done
+	[ "$n" -gt 8 ]
+	[ "$n" -lt 60 ]
+}

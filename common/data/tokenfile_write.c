@@ -190,6 +190,30 @@ static int write_idx(struct tokenfile_writer *w)
     return hashed_finish(&w->idx);
 }
 
+/* When the second or third cannot take its place the others go too: without a
+ * sidecar they would only be in the way of the next try. */
+static int put_in_place(struct tokenfile_writer *w, const char *json, size_t n)
+{
+    char *bin = arena_strdup(w->arena, fs_out_path(w->bin.out)), *idx = arena_strdup(w->arena, fs_out_path(w->idx.out));
+    struct fs_out *f = w->bin.out, *g = w->idx.out;
+    struct err_state err;
+    int rc;
+    w->bin.out = NULL;
+    if ((rc = fs_out_commit(f)) < 0)
+        goto out;
+    w->idx.out = NULL;
+    if ((rc = fs_out_commit(g)) < 0)
+        goto out;
+    if ((rc = fs_write_file(w->json_path, json, n)) == 0)
+        return 0;
+out:
+    err_take(&err);
+    fs_remove_tree(bin);
+    fs_remove_tree(idx);
+    fs_remove_tree(w->json_path);
+    return err_put(&err);
+}
+
 int tokenfile_commit(struct tokenfile_writer *w, int64_t invalid_utf8, struct tokenfile_info *done)
 {
     int rc;
@@ -207,13 +231,7 @@ int tokenfile_commit(struct tokenfile_writer *w, int64_t invalid_utf8, struct to
         TRY_OUT(rc, fs_remove_tree(w->json_path));
         TRY_OUT(rc, fs_sync_dir(fs_parent(w->arena, w->json_path)));
     }
-    struct fs_out *f = w->bin.out;
-    w->bin.out = NULL;
-    TRY_OUT(rc, fs_out_commit(f));
-    f = w->idx.out;
-    w->idx.out = NULL;
-    TRY_OUT(rc, fs_out_commit(f));
-    TRY_OUT(rc, fs_write_file(w->json_path, text, n));
+    TRY_OUT(rc, put_in_place(w, text, n));
     if (done != NULL) {
         struct tokenfile_info *i = &w->side.info;
         *done = (struct tokenfile_info){ .vocab_size = i->vocab_size, .eod_id = i->eod_id, .dtype_bytes = i->dtype_bytes,

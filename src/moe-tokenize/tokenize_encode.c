@@ -192,7 +192,8 @@ static int may_create(const struct job *j, _Bool *up_to_date)
             *up_to_date = 1;
             break;
         }
-        rc = err_set(ERR_CREATE, "%s exists and was not made from these inputs; -f replaces it", path);
+        rc = err_set(ERR_CREATE, i == 0 ? "%s exists and was not made from these inputs; -f replaces it"
+                                        : "%s exists without a sidecar; -f replaces it", path);
     }
     arena_free(a);
     return rc;
