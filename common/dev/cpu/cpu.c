@@ -1,5 +1,5 @@
-/* cpu.c -- the fast device for processors: threads, CBLAS, kernels
- * per instruction set.  Opening it, sharing out work, its op table.
+/* cpu.c -- the fast device for processors: threads, kernels per
+ * instruction set, products of our own or by a CBLAS.  Opening it, sharing out work, its op table.
  *
  * Takes F32 only (cast also reads and writes BF16 and F64).  Promises the same
  * bits for any thread count: work is cut by shape alone and every sum has one
@@ -66,8 +66,11 @@ static int cpu_sync(struct dev *d)
 
 static void cpu_close(struct dev *d)
 {
-    cpu_team_close(((struct cpu *)d->self)->team);
-    free(d->self);
+    struct cpu *c = d->self;
+
+    cpu_team_close(c->team);
+    free(c->pack);
+    free(c);
     d->self = NULL;
 }
 
@@ -144,21 +147,26 @@ int cpu_open(const struct dev_options *o, struct dev *out)
 {
     const struct cpu_kern *kern = NULL;
     struct cpu *c;
-    int threads = o && o->threads > 0 ? o->threads : cores();
+    int rc, threads = o && o->threads > 0 ? o->threads : cores();
 
     TRY(choose_kernels(&kern));
-    TRY(cpu_blas_check());
     c = calloc(1, sizeof *c);
     if (!c)
         return err_set(ERR_IO, "out of memory");
-    int rc = cpu_team_open(threads, &c->team);
-    if (rc < 0) {
-        free(c);
-        return rc;
-    }
-    c->kern = kern;
-    snprintf(c->about, sizeof c->about, "kernels %s, cblas%s%s", c->kern->name,
-             *cpu_blas_core() ? " core " : "", cpu_blas_core());
     *out = (struct dev){ .ops = &cpu_table, .threads = threads, .about = c->about, .self = c };
-    return 0;
+    c->kern = kern;
+    c->blas = kern->blas;
+    snprintf(c->about, sizeof c->about, "kernels %s, gemm %s%s%s", kern->name, c->blas ? "cblas" : "own",
+             c->blas && *cpu_blas_core() ? " core " : "", c->blas ? cpu_blas_core() : "");
+    TRY_OUT(rc, cpu_team_open(threads, &c->team));
+    if (c->blas)
+        TRY_OUT(rc, cpu_blas_check(out));
+    else if (!(c->pack = aligned_alloc(64, (size_t)threads * CPU_GEMM_WS * sizeof *c->pack)))
+        rc = err_set(ERR_IO, "out of memory");
+out:
+    if (rc < 0) {
+        cpu_close(out);
+        *out = (struct dev){ 0 };
+    }
+    return rc;
 }

@@ -18,7 +18,9 @@
 enum { TILE = 256, ALONE_MAX = 1 << 20 };       /* elements of a matrix that one thread takes whole */
 
 struct ns {
-    const struct dev *team;     /* NULL: this thread alone */
+    const struct dev *d;
+    _Bool shared;               /* tiles go to the team; else this thread does all */
+    int thread;
     const struct cpu_kern *k;
     _Bool tall;
     int64_t rows, cols, s, l;
@@ -47,10 +49,10 @@ size_t cpu_ns_ws(const struct dev *d, const struct dev_limits *lim)
 
 static void run(const struct ns *n, int64_t tiles, double flops, cpu_task fn)
 {
-    if (n->team)
-        cpu_for(n->team, tiles, flops / (double)tiles * 0.01 + 1, fn, (void *)n);
+    if (n->shared)
+        cpu_for(n->d, tiles, flops / (double)tiles * 0.01 + 1, fn, (void *)n);
     else
-        fn((void *)n, 0, tiles, 0);
+        fn((void *)n, 0, tiles, n->thread);
 }
 
 /* The i-th tile of a lower triangle: row i of tiles has i + 1. */
@@ -64,9 +66,10 @@ static void triangle(int64_t i, int64_t *r, int64_t *c)
     *c = i;
 }
 
-/* A tile of alpha x x^T + beta out (x^T x when trans), and its mirror image. */
-static void symmetric_tile(const struct ns *n, int64_t i, const float *x, int64_t ldx, int64_t k, _Bool trans,
-                           float alpha, float beta, float *out)
+/* A tile of x x^T (x^T x when trans); its mirror image, too, once it was
+ * turned into b g + c g^2 where poly says so. */
+static void symmetric_tile(const struct ns *n, int64_t i, const float *x, int64_t ldx, int64_t k, _Bool trans, _Bool poly,
+                           float *out, int thread)
 {
     int64_t r, c, s = n->s;
 
@@ -75,48 +78,47 @@ static void symmetric_tile(const struct ns *n, int64_t i, const float *x, int64_
     c *= TILE;
     int64_t nr = cpu_min(TILE, s - r), nc = cpu_min(TILE, s - c);
     float *o = out + r * s + c;
-    const float *xr = trans ? x + r : x + r * ldx, *xc = trans ? x + c : x + c * ldx;
-    if (r == c) {
-        cpu_ssyrk(trans, nr, k, alpha, xr, ldx, beta, o, s);
-        n->k->mirror(o, s, nr);
-        return;
+    cpu_product(n->d, &(struct cpu_product){
+        .a = trans ? x + r : x + r * ldx, .lda = ldx, .ta = trans, .b = trans ? x + c : x + c * ldx, .ldb = ldx, .tb = !trans,
+        .c = o, .ldc = s, .m = nr, .n = nc, .k = k, .lower = r == c }, thread);
+    for (int64_t j = 0; poly && j < nr; j++) {
+        n->k->axpby(o + j * s, (float)n->coef.b, n->g + (r + j) * s + c, (float)n->coef.c, r == c ? j + 1 : nc);
+        if (r == c)
+            o[j * s + j] += (float)n->coef.a;
     }
-    cpu_sgemm(trans, !trans, nr, nc, k, alpha, xr, ldx, xc, ldx, beta, o, s);
-    n->k->transpose(out + c * s + r, s, o, s, (int)nr, (int)nc, 1);
+    if (r == c)
+        n->k->mirror(o, s, nr);
+    else
+        n->k->transpose(out + c * s + r, s, o, s, (int)nr, (int)nc, 1);
 }
 
 static void gram_task(void *arg, int64_t first, int64_t end, int thread)
 {
     const struct ns *n = arg;
 
-    (void)thread;
     for (int64_t i = first; i < end; i++)
-        symmetric_tile(n, i, n->x, n->cols, n->l, n->tall, 1, 0, n->g);
+        symmetric_tile(n, i, n->x, n->cols, n->l, n->tall, 0, n->g, thread);
 }
 
 static void polynomial_task(void *arg, int64_t first, int64_t end, int thread)
 {
     const struct ns *n = arg;
 
-    (void)thread;
     for (int64_t i = first; i < end; i++)
-        symmetric_tile(n, i, n->g, n->s, n->s, 0, (float)n->coef.c, (float)n->coef.b, n->p);
+        symmetric_tile(n, i, n->g, n->s, n->s, 0, 1, n->p, thread);
 }
 
 static void apply_task(void *arg, int64_t first, int64_t end, int thread)
 {
     const struct ns *n = arg;
-    int64_t across = cpu_ceil(n->cols, TILE);
+    int64_t across = cpu_ceil(n->cols, TILE), rows = n->rows, cols = n->cols, s = n->s;
 
-    (void)thread;
     for (int64_t i = first; i < end; i++) {
         int64_t r = i / across * TILE, c = i % across * TILE;
-        int64_t nr = cpu_min(TILE, n->rows - r), nc = cpu_min(TILE, n->cols - c);
-        float *y = n->y + r * n->cols + c;
-        if (n->tall)
-            cpu_sgemm(0, 0, nr, nc, n->s, 1, n->x + r * n->cols, n->cols, n->p + c, n->s, 0, y, n->cols);
-        else
-            cpu_sgemm(0, 0, nr, nc, n->s, 1, n->p + r * n->s, n->s, n->x + c, n->cols, 0, y, n->cols);
+        cpu_product(n->d, &(struct cpu_product){
+            .a = n->tall ? n->x + r * cols : n->p + r * s, .lda = n->tall ? cols : s,
+            .b = n->tall ? n->p + c : n->x + c, .ldb = n->tall ? s : cols,
+            .c = n->y + r * cols + c, .ldc = cols, .m = cpu_min(TILE, rows - r), .n = cpu_min(TILE, cols - c), .k = s }, thread);
     }
 }
 
@@ -144,10 +146,7 @@ static void orthogonalise(struct ns *n, struct mat m, const struct ns_coef *coef
         float *x = n->x;
         n->coef = coef[i];
         run(n, triangle_tiles, s * s * l, gram_task);
-        memcpy(n->p, n->g, (size_t)(n->s * n->s) * sizeof *n->p);
         run(n, triangle_tiles, s * s * s, polynomial_task);
-        for (int64_t j = 0; j < n->s; j++)
-            n->p[j * n->s + j] += (float)coef[i].a;
         run(n, tiles, 2 * s * s * l, apply_task);
         n->x = n->y;
         n->y = x;
@@ -172,7 +171,7 @@ static void batch_task(void *arg, int64_t first, int64_t end, int thread)
     float *at = (float *)b->d->ws + (int64_t)ns_floats(rows, cols) * thread;
 
     for (int64_t i = first; i < end; i++) {
-        struct ns n = { .team = b->shared ? b->d : NULL, .k = cpu_kern(b->d), .tall = rows > cols,
+        struct ns n = { .d = b->d, .shared = b->shared, .thread = thread, .k = cpu_kern(b->d), .tall = rows > cols,
                         .rows = rows, .cols = cols, .s = s, .l = rows + cols - s,
                         .x = at, .y = at + rows * cols, .g = at + 2 * rows * cols, .p = at + 2 * rows * cols + s * s };
         orthogonalise(&n, b->x[i], b->coef, b->n_steps, b->eps);

@@ -16,6 +16,8 @@ struct cpu_team;
 struct cpu {
     const struct cpu_kern *kern;
     struct cpu_team *team;
+    _Bool blas;                 /* products go to the CBLAS */
+    float *pack;                /* [threads][CPU_GEMM_WS], for our own */
     double sums[CPU_SUMS];      /* of sumsq */
     char about[96];
 };
@@ -41,12 +43,21 @@ int cpu_team_open(int threads, struct cpu_team **out);
 void cpu_team_close(struct cpu_team *t);        /* NULL is accepted */
 void cpu_team_run(struct cpu_team *t, int64_t n, int64_t pieces, cpu_task fn, void *arg);
 
-/* c = alpha op(a) op(b) + beta c on one thread; k may be 0. */
-void cpu_sgemm(_Bool ta, _Bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda,
-               const float *b, int64_t ldb, float beta, float *c, int64_t ldc);
-/* Lower triangle of c [s][s] = alpha x x^T + beta c, or x^T x when t; x has s rows (t: columns) and k of the other. */
-void cpu_ssyrk(_Bool t, int64_t s, int64_t k, float alpha, const float *x, int64_t ldx, float beta, float *c, int64_t ldc);
-int cpu_blas_check(void);               /* ERR_ABSENT when the CBLAS is wrong */
+/* c[m][n] = op(a) op(b) + beta c on one thread, within the limits of kern.h.
+ * lower: a square of which only the lower triangle is wanted. */
+struct cpu_product {
+    const float *a, *b;
+    float *c;
+    int64_t lda, ldb, ldc, m, n, k;
+    _Bool ta, tb, lower;
+    float beta;
+};
+void cpu_product(const struct dev *d, const struct cpu_product *p, int thread);
+
+/* The same with the CBLAS. */
+void cpu_blas_product(const struct cpu_product *p);
+/* ERR_ABSENT when the CBLAS is wrong, alone or called by the team at once. */
+int cpu_blas_check(const struct dev *d);
 const char *cpu_blas_core(void);        /* "" when the library does not tell */
 
 size_t cpu_attn_ws(const struct dev *d, const struct dev_limits *lim);

@@ -12,18 +12,32 @@
 
 #include "dev/dev.h"
 
+enum {
+    CPU_GEMM_M = 512, CPU_GEMM_N = 256,         /* most rows and columns of one call of gemm */
+    CPU_GEMM_K = 256,                           /* part of the inner dimension that is packed at once */
+    CPU_GEMM_WS = CPU_GEMM_K * (CPU_GEMM_M + 16 + 64),  /* floats of scratch */
+};
+
 struct cpu_kern {
     const char *name;
+    _Bool blas;                 /* a CBLAS of this machine is likely better than gemm below */
 
     /* c[m][n] = sum_k a[i*ras + k*cas] b[k][j] + beta c, any sizes; each sum
      * runs over k in ascending order whatever m and n are. */
     void (*mm)(float *c, int64_t ldc, const float *a, int64_t ras, int64_t cas, const float *b, int64_t ldb,
                int m, int n, int k, int beta);
 
+    /* c[m][n] = op(a) op(b) + beta c, m and n within the limits above; lower:
+     * c is square and only its lower triangle is wanted (more is written).
+     * The bits of an element depend on k alone. */
+    void (*gemm)(float *c, int64_t ldc, const float *a, int64_t lda, _Bool ta, const float *b, int64_t ldb, _Bool tb,
+                 int m, int n, int k, int beta, _Bool lower, float *ws);
+
     /* Flat: n elements. */
     void (*add)(float *y, const float *a, const float *b, int64_t n);
     void (*scale)(float *y, float s, int64_t n);
     void (*axpy)(float *y, float a, const float *x, int64_t n);        /* y += a x */
+    void (*axpby)(float *y, float a, const float *x, float b, int64_t n);       /* y = a x + b y */
     void (*scale_to)(float *y, float a, const float *x, int64_t n);    /* y = a x */
     double (*sumsq)(const float *x, int64_t n);
     float (*dot)(const float *x, const float *y, int64_t n);
