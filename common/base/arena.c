@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/pool.h"
 
 #define CHUNK_BYTES ((size_t)64 * 1024)
 
@@ -32,14 +33,14 @@ void *arena_must(void *p)
 
 struct arena *arena_new(void)
 {
-    return arena_must(calloc(1, sizeof(struct arena)));
+    return arena_must(pool_calloc(1, sizeof(struct arena)));
 }
 
 static void free_list(struct chunk *c)
 {
     while (c) {
         struct chunk *next = c->next;
-        free(c);
+        pool_free(c);
         c = next;
     }
 }
@@ -50,7 +51,7 @@ void arena_free(struct arena *a)
         return;
     free_list(a->head);
     free_list(a->spare);
-    free(a);
+    pool_free(a);
 }
 
 void arena_reset(struct arena *a)
@@ -76,7 +77,7 @@ static struct chunk *chunk_for(struct arena *a, size_t bytes)
         return c;
     }
     size_t size = bytes > CHUNK_BYTES ? bytes : CHUNK_BYTES;
-    struct chunk *c = arena_must(malloc(sizeof *c + size));
+    struct chunk *c = arena_must(pool_alloc(sizeof *c + size));
     c->size = size;
     c->used = 0;
     return c;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/config_impl.h"
+#include "base/pool.h"
 
 struct text { char *s; size_t n, cap; };
 
@@ -16,7 +17,7 @@ static void add(struct text *t, const char *s)
 
     if (t->cap - t->n <= n) {
         t->cap = 2 * (t->cap + n) + 256;
-        t->s = arena_must(realloc(t->s, t->cap));
+        t->s = arena_must(pool_realloc(t->s, t->cap));
     }
     memcpy(t->s + t->n, s, n + 1);
     t->n += n;
@@ -135,20 +136,33 @@ static void section(const struct config *c, struct text *t, const char *path, si
     }
 }
 
-char *config_print(const struct config *c, _Bool origins)
+/* The digest is wanted at every save of a run, so nothing of the making may
+ * stay behind in the arena of the configuration.  Owned (pool_free). */
+static char *text_of(const struct config *c, _Bool origins)
 {
+    struct config scratch = *c;
     struct text t = { 0 };
 
+    scratch.arena = arena_new();
     add(&t, "");
-    section(c, &t, "", 0, 0, origins);
+    section(&scratch, &t, "", 0, 0, origins);
+    arena_free(scratch.arena);
     return t.s;
+}
+
+char *config_print(const struct config *c, _Bool origins)
+{
+    char *s = text_of(c, origins), *copy = arena_must(strdup(s));
+
+    pool_free(s);
+    return copy;
 }
 
 struct hash config_digest(const struct config *c)
 {
-    char *s = config_print(c, 0);
+    char *s = text_of(c, 0);
     struct hash h = hash_bytes(s, strlen(s));
 
-    free(s);
+    pool_free(s);
     return h;
 }

@@ -17,6 +17,7 @@
 #include "base/arena.h"
 #include "base/err.h"
 #include "base/fs.h"
+#include "base/pool.h"
 
 #define BUF_BYTES ((size_t)256 * 1024)
 #define TEMP_TAIL ".moe-tmp"
@@ -75,7 +76,7 @@ static struct fs_out *new_out(const char *path)
     f->path = arena_strdup(a, path);
     f->target = f->temp = arena_strdup(a, path);
     f->fd = -1;
-    f->buf = arena_must(malloc(BUF_BYTES));
+    f->buf = arena_must(pool_alloc(BUF_BYTES));
     return f;
 }
 
@@ -83,7 +84,7 @@ static void free_out(struct fs_out *f)
 {
     if (f->fd >= 0)
         close(f->fd);
-    free(f->buf);
+    pool_free(f->buf);
     arena_free(f->arena);
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/arena.h"
 #include "base/err.h"
+#include "base/pool.h"
 
 #define READ_BYTES ((size_t)1 << 20)
 
@@ -50,7 +51,7 @@ _Bool hash_parse(const char *hex, struct hash *out)
 
 struct hash_stream *hash_begin(void)
 {
-    struct hash_stream *s = arena_must(malloc(sizeof *s));
+    struct hash_stream *s = arena_must(pool_alloc(sizeof *s));
 
     s->state = arena_must(XXH3_createState());
     XXH3_128bits_reset(s->state);
@@ -73,7 +74,7 @@ struct hash hash_end(struct hash_stream *s)
     struct hash h = hash_now(s);
 
     XXH3_freeState(s->state);
-    free(s);
+    pool_free(s);
     return h;
 }
 
@@ -85,7 +86,7 @@ int hash_file(const char *path, struct hash *out, uint64_t *bytes)
 
     if (fd < 0)
         return err_sys(ERR_NOINPUT, "%s", path);
-    char *buf = arena_must(malloc(READ_BYTES));
+    char *buf = arena_must(pool_alloc(READ_BYTES));
     struct hash_stream *s = hash_begin();
     for (;;) {
         ssize_t n = read(fd, buf, READ_BYTES);
@@ -99,7 +100,7 @@ int hash_file(const char *path, struct hash *out, uint64_t *bytes)
         total += (uint64_t)n;
     }
     struct hash h = hash_end(s);
-    free(buf);
+    pool_free(buf);
     close(fd);
     if (rc == 0) {
         *out = h;

@@ -11,6 +11,7 @@
 
 #include "base/arena.h"
 #include "base/err.h"
+#include "base/pool.h"
 #include "base/units.h"
 
 #define MAX_DEPTH 64
@@ -35,11 +36,11 @@ struct json_out {
 
 struct json_out *json_new(void)
 {
-    struct json_out *j = arena_must(calloc(1, sizeof *j));
+    struct json_out *j = arena_must(pool_calloc(1, sizeof *j));
 
     j->arena = arena_new();
     j->cap = 512;
-    j->text = arena_must(malloc(j->cap));
+    j->text = arena_must(pool_alloc(j->cap));
     j->text[0] = '\0';
     return j;
 }
@@ -57,9 +58,9 @@ void json_free(struct json_out *j)
     if (!j)
         return;
     arena_free(j->arena);
-    free(j->bad);
-    free(j->text);
-    free(j);
+    pool_free(j->bad);
+    pool_free(j->text);
+    pool_free(j);
 }
 
 void json_reset(struct json_out *j)
@@ -83,7 +84,7 @@ static void add(struct json_out *j, const char *s, size_t n)
     if (j->cap - j->n <= n) {
         while (j->cap - j->n <= n)
             j->cap *= 2;
-        j->text = arena_must(realloc(j->text, j->cap));
+        j->text = arena_must(pool_realloc(j->text, j->cap));
     }
     memcpy(j->text + j->n, s, n);
     j->n += n;
@@ -230,7 +231,7 @@ static void remember_bad(struct json_out *j, const char *key)
             return;
     if (j->n_bad == j->cap_bad) {
         j->cap_bad = j->cap_bad ? 2 * j->cap_bad : 8;
-        j->bad = arena_must(realloc(j->bad, (size_t)j->cap_bad * sizeof *j->bad));
+        j->bad = arena_must(pool_realloc(j->bad, (size_t)j->cap_bad * sizeof *j->bad));
     }
     j->bad[j->n_bad++] = arena_strdup(j->arena, key);
 }

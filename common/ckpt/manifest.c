@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "base/fs.h"
 #include "base/json.h"
+#include "base/pool.h"
 
 #define MANIFEST_MAX ((uint64_t)1 << 30)        /* ten times that of the reference run */
 
@@ -26,7 +27,7 @@ static void add(struct text *t, const char *s, size_t n)
         return;
     if (t->room - t->n < n + 1) {
         size_t room = (t->n + n + 1) * 2;
-        char *bigger = realloc(t->s, room);
+        char *bigger = pool_realloc(t->s, room);
 
         if (!bigger) {
             t->rc = err_set(ERR_IO, "no memory for a manifest of %zu bytes", room);
@@ -163,7 +164,7 @@ int manifest_format(const struct manifest *m, char **out, size_t *n)
         add_str(&t, "\"}\n");
     }
     if (t.rc < 0) {
-        free(t.s);
+        pool_free(t.s);
         return t.rc;
     }
     *out = t.s;

@@ -67,7 +67,7 @@ struct manifest {
     void *memory;                       /* private; NULL in one that is being built */
 };
 
-/* The text of m, with its self hash; *out is owned (free), *n its length. */
+/* The text of m, with its self hash; *out is owned (pool_free), *n its length. */
 int manifest_format(const struct manifest *m, char **out, size_t *n);
 
 /* The same bytes read back.  *out is owned (manifest_free). */

@@ -15,6 +15,7 @@
 #include "base/err.h"
 #include "base/fs.h"
 #include "base/json.h"
+#include "base/pool.h"
 #include "ckpt/dir.h"
 #include "ckpt/run.h"
 
@@ -54,6 +55,13 @@ static int sweep(struct ckpt_save *s)
     if (fs_exists(s->final) && !fs_exists(fs_join(s->arena, s->final, MANIFEST_NAME)))
         TRY(fs_remove_tree(s->final));
     return 0;
+}
+
+/* Measured: half a megabyte, and just under 1 KB a tensor with names of 50
+ * bytes (tables, and the texts of header, index and manifest). */
+size_t ckpt_save_memory(int64_t n_tensors)
+{
+    return ((size_t)1 << 20) + (size_t)n_tensors * 2048;
 }
 
 static int begin(struct ckpt_save *s)
@@ -102,7 +110,7 @@ void ckpt_save_abort(struct ckpt_save *s)
     err_take(&why);
     fs_remove_tree(s->temp);
     err_put(&why);
-    free(s->t);
+    pool_free(s->t);
     arena_free(s->arena);
 }
 
@@ -118,7 +126,7 @@ int ckpt_save_tensor(struct ckpt_save *s, enum ckpt_group group, const char *nam
             return err_set(ERR_BUG, "tensor \"%s\": its shape is negative or overflows", name);
     if (s->n == s->room) {
         int64_t room = s->room ? 2 * s->room : 256;
-        struct save_tensor *bigger = realloc(s->t, (size_t)room * sizeof *bigger);
+        struct save_tensor *bigger = pool_realloc(s->t, (size_t)room * sizeof *bigger);
 
         if (!bigger)
             return err_set(ERR_IO, "%s: no memory for %" PRId64 " tensors", s->temp, room);
@@ -345,7 +353,7 @@ static int commit(struct ckpt_save *s, int keep)
     BUG_ON(!s->written);
     TRY(manifest_format(&s->m, &text, &n));
     rc = put_file(s, MANIFEST_NAME, text, n);
-    free(text);
+    pool_free(text);
     TRY(rc);
     TRY(fs_sync_dir(s->temp));
     TRY(give_name(s));

@@ -57,6 +57,10 @@ int ckpt_save_write(struct ckpt_save *s);
  * checkpoint in place.  Frees s whatever happens. */
 int ckpt_save_commit(struct ckpt_save *s, int keep);
 
+/* What to pool_reserve() so that saving n_tensors needs no memory from the
+ * system; the tensors themselves are never copied. */
+size_t ckpt_save_memory(int64_t n_tensors);
+
 /* Removes the temporary; keeps the recorded error.  NULL is accepted. */
 void ckpt_save_abort(struct ckpt_save *s);
 

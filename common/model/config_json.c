@@ -12,6 +12,7 @@
 
 #include "base/err.h"
 #include "base/json.h"
+#include "base/pool.h"
 #include "base/units.h"
 #include "model/families.h"
 
@@ -414,7 +415,7 @@ char *model_config_json(const struct model_config *m, int64_t eos, int64_t seq_l
     json_obj_end(j);
     size_t n;
     const char *body = json_text(j, &n);
-    char *text = malloc(n + 2);
+    char *text = pool_alloc(n + 2);
     if (text) {
         memcpy(text, body, n);
         memcpy(text + n, "\n", 2);

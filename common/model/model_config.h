@@ -67,7 +67,7 @@ int model_config_show(const struct model_config *m, struct config *c, _Bool all,
 
 /* The config.json of a checkpoint: family keys in both spellings where v4 and
  * v5 of transformers differ, torch_dtype and dtype "float32", architectures,
- * bookkeeping kept.  eos: id or -1.  Text owned (free()). */
+ * bookkeeping kept.  eos: id or -1.  Text owned (pool_free). */
 char *model_config_json(const struct model_config *m, int64_t eos, int64_t seq_len);
 
 /* The two shapes are the same model: *key names the first that differs. */

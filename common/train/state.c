@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/pool.h"
 #include "base/units.h"
 #include "ckpt/safetensors.h"
 #include "ckpt/run.h"
@@ -105,6 +106,7 @@ int state_room(const struct trainer *t, const char *run_dir)
     struct room r = { 0 };
 
     TRY(each_item((struct trainer *)(uintptr_t)t, 1, count_item, &r));
+    TRY(pool_reserve(ckpt_save_memory(r.n)));
     return ckpt_room(run_dir, r.bytes, r.n);
 }
 
@@ -119,7 +121,7 @@ static int save_files(struct trainer *t, struct ckpt_save *s)
     int rc = ckpt_save_file(s, "config.json", text, strlen(text));
     char gen[64];
 
-    free(text);
+    pool_free(text);
     if (rc < 0)
         return rc;
     if (t->vocab_text)

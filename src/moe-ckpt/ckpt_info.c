@@ -180,7 +180,7 @@ static void print_manifest(const struct facts *f)
     line("tokens", units_count(n, m->tokens));
     for (int i = 0; i < m->n_argv; i++)
         args = arena_printf(a, "%s %s", args, m->argv[i]);
-    line("made by", plain(a, arena_printf(a, "%s:%s", m->tool, args)));
+    line("made by", plain(a, arena_printf(a, "%s%s%s", m->tool, *args ? ":" : "", args)));
     line("run", arena_printf(a, "%s, restart %" PRId64, m->run_id.hex, m->restart));
     line("layout", arena_printf(a, "%" PRId64 "x%" PRId64 "x%" PRId64 " (replicas x efsdp x ep), %" PRId64 " thread%s, kernels %s",
                                 m->replicas, m->efsdp, m->ep, m->threads, m->threads == 1 ? "" : "s", plain(a, m->kernels)));

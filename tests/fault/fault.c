@@ -18,6 +18,8 @@
  * MOE_ALLOC_LOG  file that gets one line per write to a path that ends in
  *                MOE_ALLOC_MARK (default metrics.jsonl): "allocations BYTES
  *                mappings" since the write before
+ * MOE_ALLOC_TRACE  with any value: MOE_ALLOC_LOG also gets a line for each of
+ *                them, "+BYTES at OFFSET" in the program, for addr2line(1)
  *
  * Only calls made by the program itself count, not those of libraries: the
  * return address must lie in the main executable.  It refuses (status 99) what
@@ -75,7 +77,7 @@ extern void *__libc_realloc(void *p, size_t n);
 extern void *__libc_memalign(size_t align, size_t n);
 
 static atomic_long n_alloc, alloc_bytes, n_map;
-static int alloc_fd = -1;
+static int alloc_fd = -1, alloc_trace;
 
 /* ---- set-up */
 
@@ -166,6 +168,7 @@ __attribute__((constructor)) static void start(void)
         alloc_fd = (int)syscall(SYS_openat, AT_FDCWD, alloc_log, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
         if (alloc_fd < 0)
             refuse(alloc_log);
+        alloc_trace = getenv("MOE_ALLOC_TRACE") != NULL;
     }
     ready = 1;
 }
@@ -456,12 +459,24 @@ int symlinkat(const char *target, int dir, const char *path)
 
 /* ---- memory */
 
+static void trace(const void *caller, size_t bytes)
+{
+    char line[96];
+    int n;
+
+    if (!alloc_trace)
+        return;
+    n = snprintf(line, sizeof line, "+%zu at 0x%lx\n", bytes, (unsigned long)((uintptr_t)caller - exe_lo));
+    syscall(SYS_write, alloc_fd, line, (size_t)n);
+}
+
 static int denied(const void *caller, size_t bytes)
 {
     if (!ours(caller))
         return 0;
     atomic_fetch_add(&n_alloc, 1);
     atomic_fetch_add(&alloc_bytes, (long)bytes);
+    trace(caller, bytes);
     if (next(K_MALLOC) <= 0)
         return 0;
     errno = ENOMEM;
@@ -490,6 +505,7 @@ static void *map(const void *caller, void *at, size_t n, int prot, int flags, in
         int act = next(K_MMAP);
 
         atomic_fetch_add(&n_map, 1);
+        trace(caller, n);
         if (act > 0) {
             errno = act;
             return MAP_FAILED;

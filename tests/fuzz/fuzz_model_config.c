@@ -1,5 +1,6 @@
 /* fuzz_model_config.c -- model/config_json: config.json files of every family. */
 #include "fuzz/fuzz.h"
+#include "base/pool.h"
 #include "model/model_config.h"
 
 #include <stdio.h>
@@ -26,7 +27,7 @@ int fuzz_one(const uint8_t *data, size_t n)
     int rc = model_config_read(&m, fuzz_path(data, n), 64);
 
     if (rc == 0)
-        free(model_config_json(&m, -1, 64));
+        pool_free(model_config_json(&m, -1, 64));
     model_config_fini(&m);
     return rc;
 }

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "base/err.h"
+#include "base/pool.h"
 #include "ckpt/manifest.h"
 #include "unit/ckpt_toy.h"
 
@@ -61,8 +62,8 @@ static void a_manifest_reads_back_and_writes_the_same_bytes(void **state)
     assert_int_equal(manifest_format(m, &again, &n2), 0);
     assert_int_equal(n, n2);
     assert_memory_equal(text, again, n);
-    free(again);
-    free(text);
+    pool_free(again);
+    pool_free(text);
     manifest_free(m);
 }
 
@@ -84,7 +85,7 @@ static void the_self_hash_covers_every_byte_before_it(void **state)
         assert_int_equal(manifest_parse("M", text, i, &m), ERR_DATA);
     assert_int_equal(manifest_parse("M", text, n - 1, &m), 0);
     manifest_free(m);
-    free(text);
+    pool_free(text);
 }
 
 /* Replaces the first `from` by `to` and puts the right self hash at the end. */
@@ -100,7 +101,7 @@ static char *tamper(const char *from, const char *to, size_t *n)
     self = strstr(out, "\"self\":\"");
     h = hash_bytes(out, (size_t)(self - out));
     memcpy(self + 8, h.hex, 32);
-    free(text);
+    pool_free(text);
     return out;
 }
 
@@ -162,7 +163,7 @@ static void every_tampered_manifest_is_refused_with_its_cause(void **state)
             print_message("# %s -> %s: status %d, %s\n", t[i].from, t[i].to, rc, err_msg());
         assert_int_equal(rc, ERR_DATA);
         assert_non_null(strstr(err_msg(), t[i].want));
-        free(text);
+        pool_free(text);
     }
 }
 

@@ -16,6 +16,7 @@
 
 #include "base/err.h"
 #include "base/fs.h"
+#include "base/pool.h"
 #include "ckpt/load.h"
 #include "ckpt/run.h"
 #include "ckpt/save.h"
@@ -419,6 +420,21 @@ static void room_is_checked_before_it_is_needed(void **state)
     toy_rmdir(run);
 }
 
+/* The reserve stays for the rest of the process: this is the last test. */
+static void saving_in_a_run_asks_for_no_memory(void **state)
+{
+    const char *run = toy_mkdir();
+
+    (void)state;
+    assert_int_equal(pool_reserve(ckpt_save_memory(TOY_N)), 0);
+    for (int64_t step = 1; step <= 20; step++)
+        assert_int_equal(toy_save(run, step, 2), 0);
+    print_message("# %zu of %zu bytes\n", pool_peak(), ckpt_save_memory(TOY_N));
+    assert_int_equal(pool_overflow(), 0);
+    assert_int_equal(load_and_check(run, 20), 0);
+    toy_rmdir(run);
+}
+
 /* ---- as a program */
 
 static int load_one_of(const char *run, int n, char **steps)
@@ -445,6 +461,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_broken_latest_leads_to_the_newest_whole_one),
         cmocka_unit_test(what_is_no_checkpoint_is_refused),
         cmocka_unit_test(room_is_checked_before_it_is_needed),
+        cmocka_unit_test(saving_in_a_run_asks_for_no_memory),
     };
 
     if (argc > 4 && !strcmp(argv[1], "save")) {

@@ -12,6 +12,7 @@
 #include "base/arena.h"
 #include "base/err.h"
 #include "base/fs.h"
+#include "base/pool.h"
 #include "model/model_config.h"
 #include "unit/golden.h"
 
@@ -161,7 +162,7 @@ static void what_is_written_reads_back_as_the_same_model(void **state)
             fail_msg("%s", err_msg());
         if (!model_config_same(&m, &back, &key))
             fail_msg("%s: %s differs", golden_cases[i], key);
-        free(text);
+        pool_free(text);
         model_config_fini(&m);
         model_config_fini(&back);
     }

@@ -16,6 +16,7 @@
 
 #include "base/arena.h"
 #include "base/err.h"
+#include "base/pool.h"
 #include "ckpt/names.h"
 
 #define INT_MAX_JSON (UINT64_C(1) << 53)
@@ -249,7 +250,7 @@ static int string(struct cur *c, const char *what, struct slice *out)
     for (c->p = start; c->p < c->end && *c->p != '"';) {
         if (c->tmp_size < n + 8) {
             size_t size = c->tmp_size ? 2 * c->tmp_size : 256;
-            char *bigger = realloc(c->tmp, size);
+            char *bigger = pool_realloc(c->tmp, size);
 
             if (!bigger)
                 return err_set(ERR_IO, "%s: no memory for a string of %zu bytes", c->where, size);
@@ -499,7 +500,7 @@ static int read_all(struct cur *c, struct arena *a, struct st_header *h, struct 
                 return fail(c, c->p, "%s", fault);
             if (t->n == t->room) {
                 int64_t room = t->room ? 2 * t->room : 64;
-                struct st_tensor *bigger = realloc(t->v, (size_t)room * sizeof *bigger);
+                struct st_tensor *bigger = pool_realloc(t->v, (size_t)room * sizeof *bigger);
 
                 if (!bigger)
                     return err_set(ERR_IO, "%s: no memory for %" PRId64 " tensors", c->where, room);
@@ -598,7 +599,7 @@ int st_parse(const char *where, const char *text, size_t n, int64_t data_bytes, 
     *out = h;
     h = NULL;
 out:
-    free(c.tmp);
+    pool_free(c.tmp);
     st_header_free(h);
     return rc;
 }
@@ -608,7 +609,7 @@ void st_header_free(struct st_header *h)
     if (!h)
         return;
     ckpt_names_free(h->names);
-    free(h->tensors);
+    pool_free(h->tensors);
     arena_free(h->memory);
 }
 

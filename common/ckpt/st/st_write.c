@@ -17,6 +17,7 @@
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/out.h"
+#include "base/pool.h"
 
 #define CHUNK_BYTES ((size_t)1 << 20)   /* hashed and written while in cache */
 
@@ -92,7 +93,7 @@ void st_writer_free(struct st_writer *w)
         for (int k = 0; k < w->t[i].n_parts; k++)
             if (w->t[i].hash && w->t[i].hash[k])
                 hash_end(w->t[i].hash[k]);
-    free(w->head);
+    pool_free(w->head);
     arena_free(w->arena);
 }
 
@@ -204,9 +205,9 @@ static int layout(struct st_writer *w)
     }
     json_obj_end(j);
     text = json_text(j, &n);
-    free(w->head);
+    pool_free(w->head);
     w->head_bytes = (8 + n + 7) / 8 * 8;        /* data starts 8-aligned */
-    w->head = malloc(w->head_bytes);
+    w->head = pool_alloc(w->head_bytes);
     if (!w->head) {
         json_free(j);
         return err_set(ERR_IO, "no memory for a header of %zu bytes", n);
