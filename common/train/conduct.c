@@ -63,12 +63,8 @@ static int check_config(struct conduct *c)
     struct run_config was;
     int rc;
 
-    if (!fs_exists(path)) {
-        char *text = config_print(c->cfg->source, 0);
-        rc = fs_write_file(path, text, strlen(text));
-        free(text);
-        return rc;
-    }
+    if (!fs_exists(path))
+        return 0;
     TRY(run_config_load(path, NULL, 0, &was));
     rc = run_config_compare(c->cfg, &was, c->arena, &notes);
     run_config_fini(&was);
@@ -80,6 +76,28 @@ static int check_config(struct conduct *c)
         log_info("changed since the run began: %s", line);
     }
     return 0;
+}
+
+/* Written when nothing but the training itself can fail any more. */
+static int write_config(struct conduct *c)
+{
+    char *path = fs_join(c->arena, c->o->run_dir, "config.yaml");
+
+    if (fs_exists(path))
+        return 0;
+    char *text = config_print(c->cfg->source, 0);
+    int rc = fs_write_file(path, text, strlen(text));
+    free(text);
+    return rc;
+}
+
+/* A start that failed before it wrote anything leaves no directory behind. */
+static void sweep(const struct conduct *c)
+{
+    char *lock = fs_join(c->arena, c->o->run_dir, "lock");
+
+    if (unlink(lock) == 0 && rmdir(c->o->run_dir) == 0)
+        log_debug("%s removed: nothing was begun", c->o->run_dir);
 }
 
 static int identify(struct conduct *c)
@@ -325,7 +343,7 @@ static int leave(struct conduct *c, int rc)
 int conduct_run(const struct run_config *cfg, const struct conduct_options *o)
 {
     struct conduct c = { .cfg = cfg, .o = o, .arena = arena_new(), .saved_step = -1 };
-    _Bool done = 0;
+    _Bool done = 0, fresh = !fs_exists(o->run_dir);
     int rc;
 
     TRY_OUT(rc, fs_mkdirs(o->run_dir));
@@ -344,11 +362,15 @@ int conduct_run(const struct run_config *cfg, const struct conduct_options *o)
     double peak = o->peak_gflops > 0 ? o->peak_gflops : dev_gemm_peak(&c.t->dev);
     log_debug("GEMM peak %.0f GFLOP/s (%s)", peak, o->peak_gflops > 0 ? "given" : "measured");
     TRY_OUT(rc, metrics_open(o->run_dir, c.t, c.hb.restart, peak, &c.m));
+    TRY_OUT(rc, write_config(&c));
+    fresh = 0;
     TRY_OUT(rc, beat(&c, "running"));
     rc = leave(&c, train(&c));
 out:
     metrics_close(c.m);
     trainer_close(c.t);
+    if (fresh && c.lock)
+        sweep(&c);
     lock_drop(c.lock);
     arena_free(c.arena);
     return rc;

@@ -357,8 +357,13 @@ int state_write_grads(struct trainer *t, const struct step_facts *f, const char 
         TRY_OUT(rc, st_writer_begin_stream(g.w, STDOUT_FILENO, "standard output"));
     else
         TRY_OUT(rc, st_writer_begin_replace(g.w, path));
-    while ((i = st_writer_next(g.w)) >= 0)
-        TRY_OUT(rc, st_writer_put(g.w, i, 0, g.v[i].data, g.v[i].bytes));
+    /* A stream has its own order; a file takes any. */
+    if (strcmp(path, "-") == 0)
+        while ((i = st_writer_next(g.w)) >= 0)
+            TRY_OUT(rc, st_writer_put(g.w, i, 0, g.v[i].data, g.v[i].bytes));
+    else
+        for (i = 0; i < g.n; i++)
+            TRY_OUT(rc, st_writer_put(g.w, i, 0, g.v[i].data, g.v[i].bytes));
     rc = st_writer_end(g.w);
 out:
     st_writer_free(g.w);
