@@ -249,6 +249,21 @@ void json_put_num(struct json_out *j, const char *key, double v)
     adds(j, units_shortest(b, v));
 }
 
+void json_put_real(struct json_out *j, const char *key, double v)
+{
+    char b[40];
+
+    if (!isfinite(v)) {
+        json_put_num(j, key, v);
+        return;
+    }
+    units_shortest(b, v);
+    if (!b[strcspn(b, ".eE")])
+        memcpy(b + strlen(b), ".0", 3);
+    lead(j, key, 0);
+    adds(j, b);
+}
+
 void json_put_bool(struct json_out *j, const char *key, _Bool v)
 {
     lead(j, key, 0);

@@ -30,6 +30,8 @@ void json_put_str(struct json_out *j, const char *key, const char *s);          
 void json_put_strn(struct json_out *j, const char *key, const char *s, size_t n);
 void json_put_int(struct json_out *j, const char *key, int64_t v);
 void json_put_num(struct json_out *j, const char *key, double v);
+/* As json_put_num(), but 1 is written 1.0, for readers that tell reals from integers. */
+void json_put_real(struct json_out *j, const char *key, double v);
 void json_put_bool(struct json_out *j, const char *key, _Bool v);
 void json_put_null(struct json_out *j, const char *key);
 /* "nonfinite":["loss",...]: the keys that became null; an empty array if none. */

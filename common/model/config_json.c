@@ -302,7 +302,7 @@ static void put_value(struct json_out *j, const char *key, const json_t *v)
         json_put_int(j, key, json_integer_value(v));
         break;
     case JSON_REAL:
-        json_put_num(j, key, json_real_value(v));
+        json_put_real(j, key, json_real_value(v));
         break;
     case JSON_TRUE:
     case JSON_FALSE:
@@ -323,7 +323,7 @@ static void put_family(struct json_out *j, const struct model_config *m)
         json_put_int(j, "first_k_dense_replace", m->first_k_dense_replace);
         json_put_int(j, "n_group", m->n_group);
         json_put_int(j, "topk_group", m->topk_group);
-        json_put_num(j, "routed_scaling_factor", m->routed_scaling_factor);
+        json_put_real(j, "routed_scaling_factor", m->routed_scaling_factor);
         json_put_bool(j, "use_qk_norm", m->use_qk_norm == QK_NORM_HEAD);
         json_put_int(j, "num_nextn_predict_layers", 0);
         break;
@@ -378,21 +378,21 @@ char *model_config_json(const struct model_config *m, int64_t eos, int64_t seq_l
     /* A family with dense layers wants their width even when it has none. */
     json_put_int(j, "intermediate_size", !fam->dense ? m->moe_intermediate_size :
                  m->intermediate_size ? m->intermediate_size : m->moe_intermediate_size);
-    json_put_num(j, "rms_norm_eps", m->rms_norm_eps);
-    json_put_num(j, "rope_theta", m->rope_theta);
+    json_put_real(j, "rms_norm_eps", m->rms_norm_eps);
+    json_put_real(j, "rope_theta", m->rope_theta);
     json_put_null(j, "rope_scaling");
     if (fam->partial)
-        json_put_num(j, "partial_rotary_factor", m->partial_rotary_factor);
+        json_put_real(j, "partial_rotary_factor", m->partial_rotary_factor);
     json_obj(j, "rope_parameters");
     json_put_str(j, "rope_type", "default");
-    json_put_num(j, "rope_theta", m->rope_theta);
+    json_put_real(j, "rope_theta", m->rope_theta);
     if (fam->partial)
-        json_put_num(j, "partial_rotary_factor", m->partial_rotary_factor);
+        json_put_real(j, "partial_rotary_factor", m->partial_rotary_factor);
     json_obj_end(j);
     json_put_int(j, "max_position_embeddings",
                  m->max_position_embeddings > seq_len ? m->max_position_embeddings : seq_len);
     json_put_str(j, "hidden_act", "silu");
-    json_put_num(j, "attention_dropout", 0);
+    json_put_real(j, "attention_dropout", 0);
     json_put_bool(j, "tie_word_embeddings", m->tie_word_embeddings);
     json_put_str(j, "dtype", "float32");
     json_put_str(j, "torch_dtype", "float32");
