@@ -17,9 +17,8 @@
  *    what its formula gives for an empty sum.
  *  - beta is 0 or 1.  With 0 the old content is never read (it may be NaN).
  *  - Results never depend on the thread count.  Nor do they depend on the batch
- *    an item is in, with one exception: where cpu leaves GEMM to a CBLAS (its
- *    kernels "base" and "neon"), a row may differ in its last bits with the
- *    number of rows of the call (for an expert: of that expert).
+ *    an item is in, unless cpu was told to leave GEMM to a CBLAS (MOE_GEMM):
+ *    a row may then differ in its last bits with the rows of the call.
  *  - Outputs never alias inputs unless the comment says so. */
 #ifndef DEV_DEV_H
 #define DEV_DEV_H

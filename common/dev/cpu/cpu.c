@@ -149,13 +149,18 @@ int cpu_open(const struct dev_options *o, struct dev *out)
     struct cpu *c;
     int rc, threads = o && o->threads > 0 ? o->threads : cores();
 
+    const char *gemm = getenv("MOE_GEMM");
+    _Bool blas = gemm && !strcmp(gemm, "cblas");
+
     TRY(choose_kernels(&kern));
+    if (gemm && *gemm && !blas && strcmp(gemm, "own") != 0)
+        return err_set(ERR_USAGE, "MOE_GEMM=%s: expected own or cblas", gemm);
     c = calloc(1, sizeof *c);
     if (!c)
         return err_set(ERR_IO, "out of memory");
     *out = (struct dev){ .ops = &cpu_table, .threads = threads, .about = c->about, .self = c };
     c->kern = kern;
-    c->blas = kern->blas;
+    c->blas = blas;
     snprintf(c->about, sizeof c->about, "kernels %s, gemm %s%s%s", kern->name, c->blas ? "cblas" : "own",
              c->blas && *cpu_blas_core() ? " core " : "", c->blas ? cpu_blas_core() : "");
     TRY_OUT(rc, cpu_team_open(threads, &c->team));

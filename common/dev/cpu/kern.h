@@ -20,7 +20,6 @@ enum {
 
 struct cpu_kern {
     const char *name;
-    _Bool blas;                 /* a CBLAS of this machine is likely better than gemm below */
 
     /* c[m][n] = sum_k a[i*ras + k*cas] b[k][j] + beta c, any sizes; each sum
      * runs over k in ascending order whatever m and n are. */

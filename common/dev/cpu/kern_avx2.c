@@ -17,7 +17,6 @@
 #define MR 6
 #define NV 2            /* 16 registers: 12 sums, 2 of b, 1 of a */
 #define SET "avx2"
-#define BLAS 0
 #include "dev/cpu/kern_body.inc"
 #ifdef __clang__
 #pragma clang attribute pop

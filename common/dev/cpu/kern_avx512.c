@@ -18,7 +18,6 @@
 #define MR 12
 #define NV 2            /* 32 registers: 24 sums, 2 of b; a is broadcast from memory */
 #define SET "avx512"
-#define BLAS 0
 #include "dev/cpu/kern_body.inc"
 #ifdef __clang__
 #pragma clang attribute pop

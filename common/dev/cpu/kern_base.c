@@ -15,7 +15,6 @@
 #define NV 2            /* 16 registers: 12 sums, 2 of b, 1 of a */
 #define SET "base"
 #endif
-#define BLAS 1
 #include "dev/cpu/kern_body.inc"
 
 const struct cpu_kern *cpu_kern_base(void)
