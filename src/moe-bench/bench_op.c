@@ -246,7 +246,7 @@ const struct opt_cmd bench_op_cmd = {
     .synopsis = "[options] [OP...]",
     .examples = "moe-bench op\n"
                 "moe-bench op -n 20 gemm group_fwd group_wgrad\n"
-                "moe-bench op --size all --no-ref --tsv > ops.tsv",
+                "moe-bench op --no-ref --tsv adamw xent > ops.tsv",
     .opts = op_table,
     .opts_size = sizeof(struct op_opts),
     .min_operands = 0,

@@ -1,9 +1,10 @@
-/* cpu.c -- the fast device for processors: threads, kernels per
- * instruction set, products of our own or by a CBLAS.  Opening it, sharing out work, its op table.
+/* cpu.c -- the fast device for processors: opening it, sharing out work, its
+ * op table.
  *
- * Takes F32 only (cast also reads and writes BF16 and F64).  Promises the same
- * bits for any thread count: work is cut by shape alone and every sum has one
- * order.  Refuses to open on a CBLAS that computes wrongly. */
+ * A team of threads, kernels per instruction set, products of our own or by a
+ * CBLAS.  Takes F32 only (cast also reads and writes BF16 and F64).  Promises
+ * the same bits for any thread count: every sum has one order, whoever
+ * computes it.  Refuses to open on a CBLAS that computes wrongly. */
 #include <omp.h>
 #include <sched.h>
 #include <stdio.h>

@@ -7,11 +7,12 @@
 #include "dev/cpu/kern.h"
 
 #define VL 4
-#define MR 6
 #ifdef __aarch64__
-#define NV 4            /* 32 registers: 24 sums, 4 of b, 1 of a */
+#define MR 5
+#define NV 4            /* 32 registers: 20 sums, 4 of b, 5 of a */
 #define SET "neon"
 #else
+#define MR 6
 #define NV 2            /* 16 registers: 12 sums, 2 of b, 1 of a */
 #define SET "base"
 #endif
