@@ -102,6 +102,22 @@ int ckpt_remove(const char *dir)
     return rc;
 }
 
+int ckpt_sweep(const char *run_dir)
+{
+    struct arena *a = arena_new();
+    const char *dir = fs_join(a, run_dir, "ckpt");
+    char **names;
+    int n = 0, rc = 0;
+
+    if (fs_is_dir(dir))
+        rc = fs_list(a, dir, &names, &n);
+    for (int i = 0; i < n && rc == 0; i++)
+        if (ckpt_is_temp(names[i]))
+            rc = ckpt_remove(fs_join(a, dir, names[i]));
+    arena_free(a);
+    return rc;
+}
+
 int ckpt_room(const char *dir, uint64_t tensor_bytes, int64_t n_tensors)
 {
     /* Per tensor: name, type and shape in header, manifest and index; per part

@@ -20,6 +20,10 @@ int ckpt_list_steps(struct arena *a, const char *run_dir, int64_t **steps, int *
 /* True for the temporary names that a save or a removal uses in RUN/ckpt. */
 _Bool ckpt_is_temp(const char *name);
 
+/* Deletes what killed saves and removals left in a run.  The caller holds the
+ * lock of the run, so nobody is writing them. */
+int ckpt_sweep(const char *run_dir);
+
 /* Deletes a checkpoint directory: renamed to a temporary name, so that a removal
  * that is cut off is finished by the next save, then its MANIFEST, then the rest. */
 int ckpt_remove(const char *dir);

@@ -41,17 +41,10 @@ struct ckpt_save {
     _Bool written, has_optim;
 };
 
-/* What a killed save left: temporaries, and this step without its MANIFEST.
- * The caller holds the lock of the run, so nobody is writing them. */
+/* What is in the way: leftovers, and this step without its MANIFEST. */
 static int sweep(struct ckpt_save *s)
 {
-    char **names;
-    int n;
-
-    TRY(fs_list(s->arena, s->ckpt_dir, &names, &n));
-    for (int i = 0; i < n; i++)
-        if (ckpt_is_temp(names[i]))
-            TRY(ckpt_remove(fs_join(s->arena, s->ckpt_dir, names[i])));
+    TRY(ckpt_sweep(s->run_dir));
     if (fs_exists(s->final) && !fs_exists(fs_join(s->arena, s->final, MANIFEST_NAME)))
         TRY(fs_remove_tree(s->final));
     return 0;

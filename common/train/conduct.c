@@ -348,6 +348,7 @@ int conduct_run(const struct run_config *cfg, const struct conduct_options *o)
 
     TRY_OUT(rc, fs_mkdirs(o->run_dir));
     TRY_OUT(rc, lock_take(o->run_dir, &c.lock));
+    TRY_OUT(rc, ckpt_sweep(o->run_dir));
     TRY_OUT(rc, already_done(&c, &done));
     TRY_OUT(rc, check_config(&c));
     if (done)
