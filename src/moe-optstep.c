@@ -52,13 +52,14 @@ static int begin_run(const char *run_dir, const struct run_config *c, struct are
     return rc;
 }
 
-static int step(struct trainer *t, const struct ckpt *k, const struct step_opts *o, int argc, char **argv, struct arena *a)
+static int step(struct trainer *t, const struct ckpt *k, const struct step_opts *o, struct arena *a)
 {
     const struct manifest *m = ckpt_manifest(k);
-    struct run_identity id = { .argc = argc, .argv = argv, .run_id = m->info.run_id, .plan = m->info.plan,
-                               .restart = m->info.restart, .inherit = &m->info };
+    struct run_identity id = { .run_id = m->info.run_id, .plan = m->info.plan, .restart = m->info.restart,
+                               .inherit = &m->info };
     struct step_facts f;
 
+    id.argv = opt_argv(&id.argc);
     id.tool = arena_printf(a, "moe-optstep %s", moe_version);
     TRY(state_load(t, k));
     TRY(state_read_grads(t, &f, o->grads));
@@ -104,7 +105,7 @@ static int run(void *p, int argc, char **argv)
     }
     err_clear();
     TRY_OUT(rc, trainer_open(&c, &to, &t));
-    rc = step(t, k, o, argc, argv, a);
+    rc = step(t, k, o, a);
 out:
     trainer_close(t);
     ckpt_close(k);

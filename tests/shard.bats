@@ -54,8 +54,8 @@ field() { printf '%s\n' "$2" | sed -n "s/.*\"$1\":\\([0-9]*\\).*/\\1/p"; }
 	passes moe-shard plan -c etc/small.yaml -o "$T/plan.tsv"
 	passes moe-shard plan -c etc/small.yaml -o "$T/plan.tsv"
 	says 'up to date'
-	fails_with 73 moe-shard plan -c etc/small.yaml -o "$T/plan.tsv" init.seed=2
-	passes moe-shard plan -c etc/small.yaml -o "$T/plan.tsv" -f init.seed=2
+	fails_with 73 moe-shard plan -c etc/small.yaml -o "$T/plan.tsv" model.num_experts=32
+	passes moe-shard plan -c etc/small.yaml -o "$T/plan.tsv" -f model.num_experts=32
 }
 
 @test "what --print-config prints gives the same plan" {

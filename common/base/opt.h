@@ -74,6 +74,11 @@ struct opt_cmd {
 int opt_main(const char *prog, const char *about, const struct opt_cmd *cmds, int n_cmds,
              int argc, char **argv);
 
+/* The command line as it was typed, program name first, NULL behind; parsing
+ * moves operands about in main()'s own argv.  For provenance; lives until
+ * opt_main() returns.  *n counts without the NULL. */
+char **opt_argv(int *n);
+
 /* Parses argv[1..] into opts (zeroed and set to the defaults first), moving
  * operands to the front of argv; returns their number or ERR_USAGE. */
 int opt_parse(const struct opt_cmd *cmd, void *opts, int argc, char **argv);

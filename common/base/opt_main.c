@@ -210,6 +210,22 @@ static int dispatch(const struct program *p, int argc, char **argv)
     return rc;
 }
 
+static struct { char **v; int n; } typed;
+
+static void keep_argv(int argc, char **argv)
+{
+    typed.n = argc;
+    typed.v = arena_must(calloc((size_t)argc + 1, sizeof *typed.v));
+    for (int i = 0; i < argc; i++)
+        typed.v[i] = argv[i];
+}
+
+char **opt_argv(int *n)
+{
+    *n = typed.n;
+    return typed.v;
+}
+
 static void print_error(int rc)
 {
     if (err_last() != rc)
@@ -232,6 +248,7 @@ int opt_main(const char *prog, const char *about, const struct opt_cmd *cmds, in
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
     log_init(prog, LOG_INFO);
+    keep_argv(argc, argv);
 
     int rc = dispatch(&p, argc, argv);
     /* The reader of our pipe has seen enough: that is no failure of ours. */
@@ -244,5 +261,7 @@ int opt_main(const char *prog, const char *about, const struct opt_cmd *cmds, in
         print_error(closed);
         rc = closed;
     }
+    free(typed.v);
+    typed.v = NULL;
     return err_status(rc);
 }

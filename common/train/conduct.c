@@ -133,13 +133,14 @@ static double ns_flops(const void *ctx, const struct param *p)
 static int settle_plan(struct conduct *c)
 {
     struct plan_costs costs = { optim_state_bytes, ns_flops, &c->cfg->optim };
+    struct hash config = run_config_plan_digest(c->cfg);
     struct plan *p = NULL;
     int rc;
 
     if (c->o->plan)
-        TRY(plan_load(c->o->plan, &c->t->table, config_digest(c->cfg->source), &p));
+        TRY(plan_load(c->o->plan, &c->t->table, config, &p));
     else
-        TRY(plan_make(&c->t->table, &costs, config_digest(c->cfg->source), 1, 1, 1, &p));
+        TRY(plan_make(&c->t->table, &costs, config, 1, 1, 1, &p));
     c->id.plan = plan_hash(p);
     rc = plan_world(p) == 1 ? 0 : err_set(ERR_USAGE, "%s: a plan for %d ranks, but this is one process",
                                           c->o->plan, plan_world(p));

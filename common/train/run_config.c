@@ -256,6 +256,29 @@ static const char *value_of(const char *text, const char *path, struct line *l)
     return "(unset)";
 }
 
+/* Keys that decide which parameters there are, who owns them and what they cost. */
+static _Bool is_planned(const char *path)
+{
+    return strncmp(path, "model.", 6) == 0 || strncmp(path, "mesh.", 5) == 0 || strcmp(path, "optim.muon.ns") == 0 ||
+           strcmp(path, "optim.muon.split") == 0;
+}
+
+struct hash run_config_plan_digest(const struct run_config *c)
+{
+    char *text = config_print(c->source, 0);
+    struct hash_stream *h = hash_begin();
+    char stack[8][96];
+    struct line l;
+
+    for (const char *at = text; (at = next_line(at, &l, stack));)
+        if (is_planned(l.path)) {
+            hash_add(h, l.path, strlen(l.path) + 1);
+            hash_add(h, l.value, strlen(l.value) + 1);
+        }
+    free(text);
+    return hash_end(h);
+}
+
 /* Keys whose change makes another model or another order of the data. */
 static _Bool is_identity(const char *path)
 {

@@ -56,6 +56,11 @@ void run_config_fini(struct run_config *c);
  * one a line, in arena a. */
 int run_config_compare(const struct run_config *now, const struct run_config *was, struct arena *a, char **notes);
 
+/* Identity of what a plan is made from: the printed values of model.*, mesh.*,
+ * optim.muon.ns and optim.muon.split.  Data, schedule and outputs may change
+ * between making a plan and obeying it. */
+struct hash run_config_plan_digest(const struct run_config *c);
+
 /* The table itself, for moe-formats(5) and its test. */
 const struct config_key *run_config_keys(void);
 

@@ -60,7 +60,7 @@ static int run(void *options, int argc, char **argv)
     if (rc)
         return rc < 0 ? rc : 0;
     struct plan_costs costs = { optim_state_bytes, ns_flops, &m.cfg.optim };
-    TRY_OUT(rc, plan_make(&m.table, &costs, config_digest(m.cfg.source), 1, 1, 1, &p));
+    TRY_OUT(rc, plan_make(&m.table, &costs, run_config_plan_digest(&m.cfg), 1, 1, 1, &p));
     text = plan_text(p, &n);
     rc = text ? put(o, text, n) : err_set(ERR_IO, "out of memory for the text of a plan");
 out:

@@ -1,14 +1,10 @@
 /* main.c -- moe-tokenize: text to token files and back.
  *
  * Wiring only: options to calls of tok/ and data/. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "tokenize.h"
-
-char **tokenize_argv;
-int tokenize_argc;
 
 int tokenize_text(const char *path, struct fs_blob *out)
 {
@@ -35,13 +31,7 @@ int tokenize_eod(const struct tok_vocab *v, int32_t *id, const char **content)
 
 int main(int argc, char **argv)
 {
-    /* Parsing moves the operands of argv; the sidecar wants them as given. */
-    tokenize_argc = argc;
-    tokenize_argv = malloc(((size_t)argc + 1) * sizeof *tokenize_argv);
-    BUG_ON(tokenize_argv == NULL);
-    memcpy(tokenize_argv, argv, ((size_t)argc + 1) * sizeof *argv);
     const struct opt_cmd cmds[] = { tokenize_encode_cmd, tokenize_decode_cmd, tokenize_train_cmd, tokenize_info_cmd };
-    int status = opt_main("moe-tokenize", "text to token files and back", cmds, (int)(sizeof cmds / sizeof *cmds), argc, argv);
-    free(tokenize_argv);
-    return status;
+
+    return opt_main("moe-tokenize", "text to token files and back", cmds, (int)(sizeof cmds / sizeof *cmds), argc, argv);
 }

@@ -8,10 +8,6 @@
 
 extern const struct opt_cmd tokenize_encode_cmd, tokenize_decode_cmd, tokenize_train_cmd, tokenize_info_cmd;
 
-/* The command line as it was given. */
-extern char **tokenize_argv;
-extern int tokenize_argc;
-
 /* A text: mapped when it is a regular file, read otherwise; "-" is stdin. */
 int tokenize_text(const char *path, struct fs_blob *out);
 

@@ -236,9 +236,10 @@ static int encode_to_file(struct job *j)
             goto out;
         }
     }
-    struct tokenfile_info i = { .tool = arena_printf(a, "moe-tokenize %s", moe_version), .argv = tokenize_argv, .n_argv = tokenize_argc,
+    struct tokenfile_info i = { .tool = arena_printf(a, "moe-tokenize %s", moe_version),
         .tokenizer = tok_vocab_hash(j->v), .vocab_size = tok_vocab_size(j->v), .eod_id = j->eod,
         .eod_token = arena_strdup(a, j->eod_token), .docs = arena_strdup(a, j->o->docs), .inputs = j->input, .n_inputs = j->n };
+    i.argv = opt_argv(&i.n_argv);
     TRY_OUT(rc, tokenfile_create(j->o->output, &i, &j->w));
     if ((rc = encode_all(j)) < 0) {
         tokenfile_abort(j->w);

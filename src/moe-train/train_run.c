@@ -95,9 +95,10 @@ static int run(void *p, int argc, char **argv)
     }
     struct conduct_options co = {
         .run_dir = o->output, .device = o->device, .threads = (int)o->threads, .stop_before_s = stop, .plan = o->plan,
-        .peak_gflops = o->peak, .quiet = o->common.quiet, .argc = argc, .argv = argv,
+        .peak_gflops = o->peak, .quiet = o->common.quiet,
         .human = isatty(STDOUT_FILENO) && !o->json,
     };
+    co.argv = opt_argv(&co.argc);
     rc = conduct_run(&c, &co);
 out:
     run_config_fini(&c);
