@@ -6,7 +6,7 @@
 #include "dev/cpu/cpu_ops.h"
 #include "dev/shape.h"
 
-#define NS_PER_BYTE 0.1
+#define NS_PER_BYTE 0.04
 
 struct ends {
     const struct cpu_kern *k;

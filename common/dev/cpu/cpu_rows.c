@@ -7,8 +7,8 @@
 #include "dev/cpu/cpu_ops.h"
 #include "dev/shape.h"
 
-#define NS_PER_BYTE 0.1
-#define NS_PER_EXP 0.6
+#define NS_PER_BYTE 0.04
+#define NS_PER_EXP 0.4
 /* Flat operands are handed out in runs of this many elements. */
 enum { RUN = 4096 };
 
