@@ -133,7 +133,7 @@ static const struct table_col columns[] = {
     { "gbs", "GB/s", 'f', 1 },
     { "peak_share", "% of peak", 'f', 0 },
     { "ref_size", "ref size", 's', 0 },
-    { "ref_ms", "ref ms", 'f', 2 },
+    { "ref_ms", "ref ms", 'f', 3 },
     { "ref_ratio", "ref/this", 'f', 0 },
 };
 
