@@ -50,6 +50,13 @@ field() { printf '%s\n' "$2" | sed -n "s/.*\"$1\":\\([0-9]*\\).*/\\1/p"; }
 	says $'model.layers.1.mlp.gate.e_score_correction_bias\trouter_bias\t1\t-\tnone\t16\t1\t0\t16\t0\t64\t0\t0'
 }
 
+@test "on 1,536 ranks rank r of a replica owns expert 96 (r mod 4) + r / 4 of every layer, and the plan takes under 2 seconds" {
+	passes bash -c 'time timeout 2 moe-shard plan -c etc/europa-952b.yaml --ranks 1536 mesh.replicas=4 mesh.ep=4 -o '"$T/plan.tsv"
+	grep -q 'mesh 4x96x4 world 1536' "$T/plan.tsv"
+	[ "$(awk -F '\t' '!/^#/ { n += $9 * $7 } END { printf "%.0f", n }' "$T/plan.tsv")" = 951857342208 ]
+	awk -F '\t' '$2 == "expert" { n++; if ($4 != 96 * ($10 % 4) + int($10 / 4)) { print; bad = 1 } } END { exit bad || n != 74 * 384 * 3 }' "$T/plan.tsv"
+}
+
 @test "the same plan again is up to date, another one needs -f" {
 	passes moe-shard plan -c etc/small.yaml -o "$T/plan.tsv"
 	passes moe-shard plan -c etc/small.yaml -o "$T/plan.tsv"
@@ -107,7 +114,10 @@ field() { printf '%s\n' "$2" | sed -n "s/.*\"$1\":\\([0-9]*\\).*/\\1/p"; }
 	says 'model.partial_rotary_factor'
 	fails_with 2 moe-shard count -c etc/small.yaml model.num_exprts=4
 	says 'num_experts'
-	fails_with 2 moe-shard count -c etc/small.yaml mesh.ep=2
+	fails_with 2 moe-shard plan -c etc/small.yaml mesh.ep=3
+	says '16 experts cannot be divided among 3'
+	fails_with 2 moe-shard plan -c etc/small.yaml --ranks 6 mesh.ep=4
+	says '6 ranks are no multiple of replicas 1 x ep 4'
 	fails_with 69 moe-shard memory -c etc/small.yaml -d gpu
 	printf 'model: absent.json\ndata: {seq_len: 64}\n' > "$T/run.yaml"
 	fails_with 66 moe-shard count -c "$T/run.yaml"
@@ -117,12 +127,16 @@ field() { printf '%s\n' "$2" | sed -n "s/.*\"$1\":\\([0-9]*\\).*/\\1/p"; }
 	says 'c.json: model_type: "llama" is not one of'
 }
 
-@test "values that a later stage brings are refused with 2 and named" {
+@test "values that a later stage brings are planned with, but refused with 2 and named where something is to be computed" {
 	local kv
 	for kv in mesh.seqs_per_gather=2 mesh.gather_dtype=fp8 mesh.replicas=2 mesh.efsdp=2 mesh.ep=2 mesh.split_replicas=true \
 		mesh.grad_dtype=bf16 memory.state_home=host checkpoint.async=true train.compute_dtype=bf16; do
-		fails_with 2 moe-shard count -c etc/small.yaml $kv
+		passes moe-shard count -c etc/small.yaml $kv
+		fails_with 2 moe-train -c etc/small.yaml --dry-run tokenizer= $kv
 		says "${kv%=*}: "
+		[ ! -e "$T/run" ]
+		fails_with 2 moe-train -c etc/small.yaml -o "$T/run" tokenizer= $kv
+		[ ! -e "$T/run" ]
 	done
 	passes moe-shard count -c etc/small.yaml train.compute_dtype=auto --print-config
 	[[ $output == *compute_dtype:*fp32* ]]

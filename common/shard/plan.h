@@ -11,6 +11,8 @@
 
 #include "base/hash.h"
 #include "model/params.h"
+#include "shard/mesh.h"
+#include "shard/plan_costs.h"
 
 struct plan_part {
     int i_param;
@@ -22,23 +24,19 @@ struct plan_part {
 
 struct plan;
 
-/* What a parameter costs; shard/ must not see optim/, so the caller says. */
-struct plan_costs {
-    int64_t (*state_bytes)(const struct param *p);
-    double (*ns_flops)(const void *ctx, const struct param *p);
-    const void *ctx;
-};
-
-/* *out is owned (plan_free).  t is borrowed as long as the plan. */
-int plan_make(const struct param_table *t, const struct plan_costs *costs, struct hash config,
-              int replicas, int efsdp, int ep, struct plan **out);
-/* path "-" is standard input. */
+/* *out is owned (plan_free).  t is borrowed as long as the plan.  The owner map
+ * is described in owners.h; m comes from mesh_make() with the table's experts. */
+int plan_make(const struct param_table *t, const struct plan_costs *costs, struct hash config, struct mesh m, struct plan **out);
+/* path "-" is standard input.  The mesh is that of the file; its owners may
+ * differ from plan_make()'s where a gather does not care. */
 int plan_load(const char *path, const struct param_table *t, struct hash config, struct plan **out);
 void plan_free(struct plan *p);
 
 int64_t plan_n_parts(const struct plan *p);
 const struct plan_part *plan_part(const struct plan *p, int64_t i);    /* by layer, then name */
 int plan_world(const struct plan *p);           /* replicas x efsdp x ep */
+struct mesh plan_mesh(const struct plan *p);
+const struct param_table *plan_table(const struct plan *p);
 struct hash plan_hash(const struct plan *p);
 
 /* The TSV text; owned by the caller (free()). */

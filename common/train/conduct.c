@@ -140,7 +140,7 @@ static int settle_plan(struct conduct *c)
     if (c->o->plan)
         TRY(plan_load(c->o->plan, &c->t->table, config, &p));
     else
-        TRY(plan_make(&c->t->table, &costs, config, 1, 1, 1, &p));
+        TRY(plan_make(&c->t->table, &costs, config, (struct mesh){ 1, 1, 1 }, &p));
     c->id.plan = plan_hash(p);
     rc = plan_world(p) == 1 ? 0 : err_set(ERR_USAGE, "%s: a plan for %d ranks, but this is one process",
                                           c->o->plan, plan_world(p));

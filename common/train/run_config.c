@@ -123,6 +123,13 @@ static void check_later_stages(const struct run_config *r, const struct config *
         fault(f, c, "checkpoint.async", "true is not built into this version; false");
 }
 
+int run_config_check_built(const struct run_config *r)
+{
+    struct faults f = { .n = 0 };
+    check_later_stages(r, r->source, &f);
+    return f.n ? err_set(ERR_USAGE, "%s", f.text) : 0;
+}
+
 static void check_rules(const struct run_config *r, const struct config *c, struct faults *f)
 {
     char what[256];
@@ -139,7 +146,6 @@ static void check_rules(const struct run_config *r, const struct config *c, stru
     }
     if (r->boundary_every > r->model.num_hidden_layers)
         fault(f, c, "memory.boundary_every", "larger than the number of layers");
-    check_later_stages(r, c, f);
 }
 
 int run_config_load(const char *file, char **overrides, int n_overrides, struct run_config *out)

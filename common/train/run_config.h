@@ -2,7 +2,8 @@
  *
  * Each section's keys live with the module that obeys them; this file puts the
  * sections together, adds those of the trainer, and checks what concerns
- * several keys.  Values that a later stage brings are refused (ERR_USAGE). */
+ * several keys.  Values that a later stage brings can be read and planned with;
+ * run_config_check_built() refuses them where something is to be computed. */
 #ifndef TRAIN_RUN_CONFIG_H
 #define TRAIN_RUN_CONFIG_H
 
@@ -41,6 +42,9 @@ struct run_config {
  * are relative to the working directory, like operands.  ERR_USAGE with all errors, ERR_NOINPUT.  *out is filled only on
  * success; run_config_fini() it. */
 int run_config_load(const char *file, char **overrides, int n_overrides, struct run_config *out);
+
+/* ERR_USAGE names every value that this version can plan with but not run. */
+int run_config_check_built(const struct run_config *c);
 
 /* The configuration behind a --from operand: RUN/config.yaml, that of the run
  * a checkpoint directory lies in, or (a Hugging Face directory) its config.json

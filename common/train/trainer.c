@@ -195,6 +195,7 @@ int trainer_open(const struct run_config *cfg, const struct trainer_options *o, 
     if (!t)
         return err_set(ERR_IO, "out of memory");
     t->cfg = cfg;
+    TRY_OUT(rc, run_config_check_built(cfg));
     t->opts = *o;
     t->arena = arena_new();
     t->build = arena_new();

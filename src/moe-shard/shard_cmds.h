@@ -8,6 +8,7 @@
 #include "base/opt.h"
 #include "base/table.h"
 #include "model/params.h"
+#include "shard/plan.h"
 #include "train/run_config.h"
 
 extern const struct opt_cmd shard_plan_cmd, shard_count_cmd, shard_memory_cmd;
@@ -24,6 +25,9 @@ struct shard_input {
     { OPT_FLAG, 0, "print-config", NULL, NULL, "print the configuration with the origin of each value, and stop", \
       offsetof(T, in.print_config), 0, 0 }
 
+#define SHARD_RANKS(T)                                                                                            \
+    { OPT_INT, 0, "ranks", "N", "0", "ranks of the run; 0: as many as the mesh says", offsetof(T, ranks), 0, MESH_MAX_RANKS }
+
 /* A configuration and its parameters. */
 struct shard_model {
     struct run_config cfg;
@@ -35,6 +39,11 @@ struct shard_model {
  * was only to be printed, and has been. */
 int shard_open(const struct shard_input *in, int argc, char **argv, struct shard_model *out);
 void shard_close(struct shard_model *m);
+
+/* The mesh of the configuration on so many ranks (0: replicas x efsdp x ep, auto
+ * is 1), and the plan that follows. */
+int shard_mesh_of(const struct shard_model *m, int64_t ranks, struct mesh *out);
+int shard_plan_of(const struct shard_model *m, int64_t ranks, struct plan **out);
 
 /* --json and --tsv exclude each other. */
 int shard_form(_Bool json, _Bool tsv, enum table_form *out);

@@ -4,6 +4,7 @@
 
 #include "base/err.h"
 #include "base/out.h"
+#include "optim/optim.h"
 
 #include "shard_cmds.h"
 
@@ -32,6 +33,24 @@ void shard_close(struct shard_model *m)
     run_config_fini(&m->cfg);
     arena_free(m->arena);
     m->arena = NULL;
+}
+
+static double ns_flops(const void *ctx, const struct param *p)
+{
+    return optim_ns_flops(p, ctx);
+}
+
+int shard_mesh_of(const struct shard_model *m, int64_t ranks, struct mesh *out)
+{
+    return mesh_make(m->cfg.replicas, m->cfg.efsdp, m->cfg.ep, ranks, m->cfg.model.num_experts, out);
+}
+
+int shard_plan_of(const struct shard_model *m, int64_t ranks, struct plan **out)
+{
+    struct plan_costs costs = { optim_state_bytes, ns_flops, &m->cfg.optim };
+    struct mesh mesh;
+    TRY(shard_mesh_of(m, ranks, &mesh));
+    return plan_make(&m->table, &costs, run_config_plan_digest(&m->cfg), mesh, out);
 }
 
 int shard_form(_Bool json, _Bool tsv, enum table_form *out)

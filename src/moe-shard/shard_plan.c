@@ -6,7 +6,6 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/out.h"
-#include "optim/optim.h"
 #include "shard/plan.h"
 
 #include "shard_cmds.h"
@@ -14,20 +13,17 @@
 struct plan_opts {
     struct shard_input in;
     const char *output;
+    int64_t ranks;
     _Bool force;
 };
 
 static const struct opt opts[] = {
     SHARD_INPUT(struct plan_opts),
+    SHARD_RANKS(struct plan_opts),
     { OPT_STR, 'o', "output", "FILE", "-", "write the plan here; - is standard output", offsetof(struct plan_opts, output), 0, 0 },
     { OPT_FLAG, 'f', "force", NULL, NULL, "replace a different file", offsetof(struct plan_opts, force), 0, 0 },
     OPT_END
 };
-
-static double ns_flops(const void *ctx, const struct param *p)
-{
-    return optim_ns_flops(p, ctx);
-}
 
 /* A plan is a pure function of its inputs, so equal text is "made from the same". */
 static int put(const struct plan_opts *o, const char *text, size_t n)
@@ -59,8 +55,7 @@ static int run(void *options, int argc, char **argv)
     int rc = shard_open(&o->in, argc, argv, &m);
     if (rc)
         return rc < 0 ? rc : 0;
-    struct plan_costs costs = { optim_state_bytes, ns_flops, &m.cfg.optim };
-    TRY_OUT(rc, plan_make(&m.table, &costs, run_config_plan_digest(&m.cfg), 1, 1, 1, &p));
+    TRY_OUT(rc, shard_plan_of(&m, o->ranks, &p));
     text = plan_text(p, &n);
     rc = text ? put(o, text, n) : err_set(ERR_IO, "out of memory for the text of a plan");
 out:
@@ -71,8 +66,8 @@ out:
 }
 
 const struct opt_cmd shard_plan_cmd = {
-    "plan", "owner, bytes and optimizer work of every parameter, as TSV", "-c FILE [-f] [-o FILE] [KEY=VALUE...]",
-    "moe-shard plan -c etc/small.yaml > plan.tsv\n"
+    "plan", "owner, bytes and optimizer work of every parameter, as TSV", "-c FILE [-f] [-o FILE] [--ranks N] [KEY=VALUE...]",
+    "moe-shard plan -c etc/small.yaml --ranks 4 mesh.ep=2 > plan.tsv\n"
     "moe-shard plan -c etc/small.yaml | awk -F'\\t' '!/^#/ { b[$2] += $11 } END { for (k in b) print b[k], k }'\n",
     opts, sizeof(struct plan_opts), 0, -1, run
 };

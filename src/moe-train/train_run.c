@@ -85,6 +85,7 @@ static int run(void *p, int argc, char **argv)
         rc = print_config(&c);
         goto out;
     }
+    TRY_OUT(rc, run_config_check_built(&c));
     if (o->dry_run) {
         rc = dry_run(&c, o);
         goto out;

@@ -30,7 +30,7 @@ int fuzz_seeds(void)
         return rc;
     arena = arena_new();
     config_hash = hash_bytes("c", 1);
-    if ((rc = params_build(arena, &cfg, &table)) < 0 || (rc = plan_make(&table, &costs, config_hash, 1, 1, 1, &p)) < 0)
+    if ((rc = params_build(arena, &cfg, &table)) < 0 || (rc = plan_make(&table, &costs, config_hash, (struct mesh){ 2, 3, 1 }, &p)) < 0)
         return rc;
     char *text = plan_text(p, &n);
     fuzz_add(text, n);

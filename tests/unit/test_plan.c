@@ -46,7 +46,7 @@ static int tear_down(void **state)
 static char *made(size_t *n)
 {
     struct plan *p;
-    assert_int_equal(plan_make(&table, &costs, config_hash, 1, 1, 1, &p), 0);
+    assert_int_equal(plan_make(&table, &costs, config_hash, (struct mesh){ 1, 1, 1 }, &p), 0);
     char *text = plan_text(p, n);
     assert_non_null(text);
     plan_free(p);
@@ -90,7 +90,7 @@ static void rows_are_sorted_by_layer_then_name_and_cover_the_table(void **state)
     struct plan *p;
     int64_t bytes = 0;
     (void)state;
-    assert_int_equal(plan_make(&table, &costs, config_hash, 1, 1, 1, &p), 0);
+    assert_int_equal(plan_make(&table, &costs, config_hash, (struct mesh){ 1, 1, 1 }, &p), 0);
     for (int64_t i = 0; i < plan_n_parts(p); i++) {
         const struct plan_part *x = plan_part(p, i);
         const struct param *v = &table.v[x->i_param];
@@ -105,14 +105,6 @@ static void rows_are_sorted_by_layer_then_name_and_cover_the_table(void **state)
     }
     assert_true(bytes == 4 * params_total(&table));
     plan_free(p);
-}
-
-static void a_plan_for_several_ranks_is_refused(void **state)
-{
-    struct plan *p;
-    (void)state;
-    assert_int_equal(plan_make(&table, &costs, config_hash, 1, 2, 1, &p), ERR_USAGE);
-    assert_int_equal(plan_make(&table, &costs, config_hash, 1, 1, 2, &p), ERR_USAGE);
 }
 
 static void a_plan_of_another_configuration_is_refused_with_2(void **state)
@@ -209,7 +201,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_plan_reads_back_as_it_was_written),
         cmocka_unit_test(rows_are_sorted_by_layer_then_name_and_cover_the_table),
-        cmocka_unit_test(a_plan_for_several_ranks_is_refused),
         cmocka_unit_test(a_plan_of_another_configuration_is_refused_with_2),
         cmocka_unit_test(every_damage_is_found_and_named),
         cmocka_unit_test(lines_that_are_not_the_ones_hashed_are_refused),
