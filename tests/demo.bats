@@ -164,6 +164,7 @@ Deutscher Text Nummer 02.' ]
 	fails_with 66 sh "$ROOT/etc/demo-text/gnome" empty out
 	fails_with 66 env TEXT=absent sh "$ROOT/etc/demo"
 	fails_with 2 env DEMO='a b' sh "$ROOT/etc/demo"
+	fails_with 2 env DEMO_SECONDS=many sh "$ROOT/etc/demo"
 	[ ! -e out ]
 }
 
@@ -219,6 +220,23 @@ Deutscher Text Nummer 02.' ]
 	says 'up to date'
 	[ "$(grep -c moe.metrics/1 demo/run/metrics.jsonl)" -eq 20 ]
 	[ "$(cksum < demo/run/metrics.jsonl)" = "$before" ]
+}
+
+@test "a demo with little time takes fewer steps, keeps their number, and fails as it beats nothing" {
+	mkdir mine
+	(cd mine && text de 130 1 && text sv 130 2)
+	export TEXT=$PWD/mine DEMO=$PWD/demo DEMO_SECONDS=1
+	run --separate-stderr sh "$ROOT/etc/demo"
+	[ "$status" -eq 1 ]
+	says 'fewer steps, to end within 1 s'
+	says 'does not beat both yardsticks'
+	steps=$(grep -c moe.metrics/1 demo/run/metrics.jsonl)
+	[ "$steps" -eq 20 ]
+	# With more time it is still the same run, and done.
+	DEMO_SECONDS=100
+	run --separate-stderr sh "$ROOT/etc/demo"
+	[ "$status" -eq 1 ]
+	[ "$(grep -c moe.metrics/1 demo/run/metrics.jsonl)" -eq "$steps" ]
 }
 
 # A result made up for the summary: summary MODEL prints it and returns its status.
