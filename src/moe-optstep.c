@@ -5,6 +5,7 @@
  * of moe-train run bit for bit. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/err.h"
 #include "base/fs.h"
@@ -32,31 +33,45 @@ static const struct opt opts[] = {
     OPT_END
 };
 
-/* The output is a run like any other: it has a configuration. */
-static int begin_run(const char *run_dir, const struct run_config *c, struct arena *a)
+/* The output is a run like any other: it has a configuration, and what is there
+ * must be the same run. */
+static int check_run(const char *run_dir, const struct run_config *c, struct arena *a)
 {
-    char *path = fs_join(a, run_dir, "config.yaml");
+    char *path = fs_join(a, run_dir, "config.yaml"), *notes;
     struct run_config was;
-    char *text, *notes;
-    int rc;
 
-    if (!fs_exists(path)) {
-        text = config_print(c->source, 0);
-        rc = fs_write_file(path, text, strlen(text));
-        free(text);
-        return rc;
-    }
+    if (!fs_exists(path))
+        return 0;
     TRY(run_config_load(path, NULL, 0, &was));
-    rc = run_config_compare(c, &was, a, &notes);
+    int rc = run_config_compare(c, &was, a, &notes);
     run_config_fini(&was);
     return rc;
+}
+
+static int write_config(const char *run_dir, const struct run_config *c, struct arena *a)
+{
+    char *path = fs_join(a, run_dir, "config.yaml");
+
+    if (fs_exists(path))
+        return 0;
+    char *text = config_print(c->source, 0);
+    int rc = fs_write_file(path, text, strlen(text));
+    free(text);
+    return rc;
+}
+
+/* A step that was not made leaves no new directory behind. */
+static void sweep(const char *run_dir, struct arena *a)
+{
+    if (unlink(fs_join(a, run_dir, "lock")) == 0 && rmdir(run_dir) == 0)
+        log_debug("%s removed: no step was made", run_dir);
 }
 
 static int step(struct trainer *t, const struct ckpt *k, const struct step_opts *o, struct arena *a)
 {
     const struct manifest *m = ckpt_manifest(k);
-    struct run_identity id = { .run_id = m->info.run_id, .plan = m->info.plan, .restart = m->info.restart,
-                               .inherit = &m->info };
+    struct run_identity id = { .run_id = m->info.run_id, .plan = m->info.plan,
+                               .restart = m->info.restart, .inherit = &m->info };
     struct step_facts f;
 
     id.argv = opt_argv(&id.argc);
@@ -67,6 +82,7 @@ static int step(struct trainer *t, const struct ckpt *k, const struct step_opts 
     if (f.skipped)
         return err_set(ERR_NO, "step %lld was skipped: %s", (long long)f.step,
                        f.n_valid ? "the gradient is not finite" : "it has no valid target");
+    TRY(write_config(o->output, t->cfg, a));
     TRY(state_save(t, o->output, &id, o->keep));
     log_info("step %lld: norm %.4f%s, saved in %s", (long long)f.step, f.norm, f.clipped ? " (clipped)" : "", o->output);
     return 0;
@@ -81,6 +97,7 @@ static int run(void *p, int argc, char **argv)
     struct trainer *t = NULL;
     struct ckpt *k = NULL;
     struct fs_blob tok = { 0 };
+    _Bool fresh = 0;
     int rc;
 
     if (!o->from || !o->output) {
@@ -88,9 +105,10 @@ static int run(void *p, int argc, char **argv)
         goto out;
     }
     TRY_OUT(rc, run_config_from(o->from, o->config, argv, argc, &c));
+    fresh = !fs_exists(o->output);
     TRY_OUT(rc, fs_mkdirs(o->output));
     TRY_OUT(rc, lock_take(o->output, &lock));
-    TRY_OUT(rc, begin_run(o->output, &c, a));
+    TRY_OUT(rc, check_run(o->output, &c, a));
     TRY_OUT(rc, ckpt_open(o->from, CKPT_NEED_MANIFEST, &k));
     if (ckpt_note(k))
         log_warn("%s", ckpt_note(k));
@@ -110,6 +128,8 @@ out:
     trainer_close(t);
     ckpt_close(k);
     fs_blob_free(&tok);
+    if (fresh && lock && rc < 0)
+        sweep(o->output, a);
     lock_drop(lock);
     run_config_fini(&c);
     arena_free(a);

@@ -157,7 +157,8 @@ static void check_experts(struct model_config *m, const struct family *fam, stru
         families_fault(f, "n_group", "%lld experts are no multiple of %lld", (long long)m->num_experts,
                        (long long)m->n_group);
     } else if (m->topk_group > m->n_group ||
-               m->topk_group * (m->num_experts / m->n_group) < m->num_experts_per_tok) {
+               (m->num_experts_per_tok <= m->num_experts &&
+                m->topk_group * (m->num_experts / m->n_group) < m->num_experts_per_tok)) {
         families_fault(f, "topk_group", "%lld of %lld groups do not hold %lld experts", (long long)m->topk_group,
                        (long long)m->n_group, (long long)m->num_experts_per_tok);
     } else if (m->n_group > 1 && m->num_experts / m->n_group < 2) {

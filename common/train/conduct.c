@@ -40,6 +40,7 @@ struct conduct {
     struct metrics *m;
     struct heartbeat hb;
     struct run_identity id;
+    const char *done_in;        /* the checkpoint of a finished run */
     int64_t saved_step;         /* -1: none */
     double step_s, save_s;      /* longest so far */
     double last_beat;
@@ -188,7 +189,7 @@ static int already_done(struct conduct *c, _Bool *done)
     TRY(ckpt_open(c->o->run_dir, CKPT_NEED_MANIFEST, &k));
     *done = ckpt_manifest(k)->info.step >= c->cfg->steps;
     if (*done)
-        log_info("already done: %s", ckpt_path(k));
+        c->done_in = arena_strdup(c->arena, ckpt_path(k));
     ckpt_close(k);
     return 0;
 }
@@ -204,6 +205,8 @@ static int open_trainer(struct conduct *c)
     TRY(trainer_open(c->cfg, &o, &c->t));
     log_info("device %s, %d thread%s, %s planned", trainer_kernels(c->t), c->t->dev.threads,
              c->t->dev.threads == 1 ? "" : "s", units_bytes(b, (double)mem_planned(c->t->mem)));
+    if (!c->t->vocab)
+        log_warn("no tokenizer: checkpoints carry none, and there are no bits per byte");
     return 0;
 }
 
@@ -246,6 +249,7 @@ static int evaluate(struct conduct *c, double *seconds)
         if (!c->o->quiet)
             TRY(out_printf("%s\n", c->o->human ? metrics_human_eval(&e, line, sizeof line) : json));
     }
+    TRY(out_flush());
     *seconds += now() - t0;
     return 0;
 }
@@ -352,8 +356,10 @@ int conduct_run(const struct run_config *cfg, const struct conduct_options *o)
     TRY_OUT(rc, ckpt_sweep(o->run_dir));
     TRY_OUT(rc, already_done(&c, &done));
     TRY_OUT(rc, check_config(&c));
-    if (done)
+    if (done) {
+        log_info("already done: %s", c.done_in);
         goto out;
+    }
     TRY_OUT(rc, stop_init(o->run_dir, o->stop_before_s));
     TRY_OUT(rc, open_trainer(&c));
     TRY_OUT(rc, identify(&c));
@@ -362,7 +368,7 @@ int conduct_run(const struct run_config *cfg, const struct conduct_options *o)
     c.hb.started_at = c.t->step;
     TRY_OUT(rc, state_room(c.t, o->run_dir));
     double peak = o->peak_gflops > 0 ? o->peak_gflops : dev_gemm_peak(&c.t->dev);
-    log_debug("GEMM peak %.0f GFLOP/s (%s)", peak, o->peak_gflops > 0 ? "given" : "measured");
+    log_info("GEMM peak %.0f GFLOP/s (%s)", peak, o->peak_gflops > 0 ? "given" : "measured");
     TRY_OUT(rc, metrics_open(o->run_dir, c.t, c.hb.restart, peak, &c.m));
     TRY_OUT(rc, write_config(&c));
     fresh = 0;

@@ -139,6 +139,13 @@ static struct load load_of(const struct trainer *t, int64_t layer)
     return l;
 }
 
+/* Clocks and ratios end where they stop being true: microseconds, six digits.
+ * Losses and norms are written whole, since runs are compared by them. */
+static double rounded(double v)
+{
+    return isfinite(v) && fabs(v) < 1e12 ? nearbyint(v * 1e6) / 1e6 : v;
+}
+
 static void put_layers(struct json_out *j, const struct trainer *t, const char *key, int what)
 {
     json_arr(j, key);
@@ -147,13 +154,13 @@ static void put_layers(struct json_out *j, const struct trainer *t, const char *
             continue;
         struct load l = load_of(t, i);
         if (what == 0)
-            json_put_num(j, NULL, l.max_mean);
+            json_put_num(j, NULL, rounded(l.max_mean));
         else if (what == 1)
-            json_put_num(j, NULL, l.entropy);
+            json_put_num(j, NULL, rounded(l.entropy));
         else if (what == 2)
             json_put_int(j, NULL, l.dead);
         else if (what == 3)
-            json_put_num(j, NULL, l.bias_range);
+            json_put_num(j, NULL, rounded(l.bias_range));
         else
             json_put_int(j, NULL, 1);           /* one rank takes its rows in one round */
     }
@@ -180,7 +187,8 @@ static int append(struct metrics *m, const char **json)
 
 static double flops_of(const struct metrics *m, const struct step_facts *f)
 {
-    return params_flops(&m->t->table, f->n_tokens, f->pairs);
+    /* A step without a target computed nothing. */
+    return f->n_valid > 0 ? params_flops(&m->t->table, f->n_tokens, f->pairs) : 0;
 }
 
 static double mfu_of(const struct metrics *m, const struct step_facts *f, const struct metrics_extra *x)
@@ -210,17 +218,17 @@ int metrics_step(struct metrics *m, const struct step_facts *f, const struct met
     json_put_int(j, "skipped", t->next_data - t->step);
     json_put_num(j, "lr_muon", f->lr_muon);
     json_put_num(j, "lr_adamw", f->lr_adamw);
-    json_put_num(j, "step_s", x->step_s);
-    json_put_num(j, "data_s", f->data_s);
-    json_put_num(j, "fwd_s", f->fwd_s);
-    json_put_num(j, "bwd_s", f->bwd_s);
-    json_put_num(j, "comm_s", x->comm_s);
-    json_put_num(j, "optim_s", f->optim_s);
-    json_put_num(j, "ckpt_s", x->ckpt_s);
-    json_put_num(j, "eval_s", x->eval_s);
-    json_put_num(j, "tok_s", x->step_s > 0 ? (double)f->n_tokens / x->step_s : 0);
+    json_put_num(j, "step_s", rounded(x->step_s));
+    json_put_num(j, "data_s", rounded(f->data_s));
+    json_put_num(j, "fwd_s", rounded(f->fwd_s));
+    json_put_num(j, "bwd_s", rounded(f->bwd_s));
+    json_put_num(j, "comm_s", rounded(x->comm_s));
+    json_put_num(j, "optim_s", rounded(f->optim_s));
+    json_put_num(j, "ckpt_s", rounded(x->ckpt_s));
+    json_put_num(j, "eval_s", rounded(x->eval_s));
+    json_put_num(j, "tok_s", rounded(x->step_s > 0 ? (double)f->n_tokens / x->step_s : 0));
     json_put_num(j, "flops", flops_of(m, f));
-    json_put_num(j, "mfu", mfu_of(m, f, x));
+    json_put_num(j, "mfu", rounded(mfu_of(m, f, x)));
     json_put_int(j, "mem_planned", (int64_t)mem_planned(t->mem));
     json_put_int(j, "mem_used", (int64_t)mem_used(t->mem));
     json_put_int(j, "rss", resident_bytes());

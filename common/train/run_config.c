@@ -130,18 +130,30 @@ int run_config_check_built(const struct run_config *r)
     return f.n ? err_set(ERR_USAGE, "%s", f.text) : 0;
 }
 
+/* 64k is 64,000; where a power of two was likely meant, say so. */
+static const char *ki_hint(int64_t v, char buf[64])
+{
+    int64_t k = v / 1000;
+
+    buf[0] = '\0';
+    if (v % 1000 == 0 && k > 1 && (k & (k - 1)) == 0)
+        snprintf(buf, 64, " (did you mean %lldKi = %lld?)", (long long)k, (long long)k * 1024);
+    return buf;
+}
+
 static void check_rules(const struct run_config *r, const struct config *c, struct faults *f)
 {
-    char what[256];
+    char what[256], h[2][64];
 
     if (r->micro_tokens % r->data.seq_len) {
-        snprintf(what, sizeof what, "%lld is not a multiple of data.seq_len %lld", (long long)r->micro_tokens,
-                 (long long)r->data.seq_len);
+        snprintf(what, sizeof what, "%lld%s is not a multiple of data.seq_len %lld%s", (long long)r->micro_tokens,
+                 ki_hint(r->micro_tokens, h[0]), (long long)r->data.seq_len, ki_hint(r->data.seq_len, h[1]));
         fault(f, c, "train.micro_tokens", what);
     }
     if (r->tokens_per_step % r->micro_tokens) {
-        snprintf(what, sizeof what, "%lld is not a multiple of train.micro_tokens %lld",
-                 (long long)r->tokens_per_step, (long long)r->micro_tokens);
+        snprintf(what, sizeof what, "%lld%s is not a multiple of train.micro_tokens %lld%s",
+                 (long long)r->tokens_per_step, ki_hint(r->tokens_per_step, h[0]), (long long)r->micro_tokens,
+                 ki_hint(r->micro_tokens, h[1]));
         fault(f, c, "train.tokens_per_step", what);
     }
     if (r->boundary_every > r->model.num_hidden_layers)
@@ -199,7 +211,7 @@ int run_config_from(const char *from, const char *file, char **overrides, int n_
     }
     path = arena_printf(a, "%s/config.json", from);
     if (!fs_exists(path)) {
-        rc = err_set(ERR_NOINPUT, "%s: neither a run nor a model directory", from);
+        rc = err_set(ERR_NOINPUT, fs_exists(from) ? "%s: neither a run nor a model directory" : "%s: no such directory", from);
         goto out;
     }
     char **all = arena_array(a, (size_t)n_overrides + 3, sizeof *all);

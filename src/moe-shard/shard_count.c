@@ -47,8 +47,12 @@ static int print(const struct param_table *t, enum table_form form)
     TRY(table_end(tab));
     if (form != TABLE_HUMAN)
         return 0;
-    return out_printf("%.3f B parameters, %.3f B active for a token, %.3f B of them in matrix products\n",
-                      (double)params_total(t) / 1e9, (double)params_active(t) / 1e9, (double)params_matmul(t) / 1e9);
+    /* One unit for the three, so that they can be compared at a glance. */
+    double unit = params_total(t) >= 100000000 ? 1e9 : params_total(t) >= 100000 ? 1e6 : 1e3;
+    char name = unit > 1e8 ? 'B' : unit > 1e5 ? 'M' : 'k';
+    return out_printf("%.3f %c parameters, %.3f %c active for a token, %.3f %c of them in matrix products\n",
+                      (double)params_total(t) / unit, name, (double)params_active(t) / unit, name,
+                      (double)params_matmul(t) / unit, name);
 }
 
 static int run(void *options, int argc, char **argv)

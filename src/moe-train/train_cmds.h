@@ -3,6 +3,7 @@
 #define TRAIN_CMDS_H
 
 #include "base/opt.h"
+#include "base/table.h"
 #include "ckpt/load.h"
 #include "train/trainer.h"
 
@@ -21,6 +22,9 @@ void train_split_operands(int argc, char **argv, _Bool names, int *n_over);
 
 /* data.train=[{path: A}, ...] from n operands, in the arena; NULL when n is 0. */
 char *train_data_override(struct arena *a, char **paths, int n);
+
+/* Form of a table; ERR_USAGE for both. */
+int train_form(_Bool json, _Bool tsv, enum table_form *out);
 
 /* Opens a checkpoint and a trainer that holds it: model weights (and optimizer
  * state with TRAINER_OPTIM), tokenizer from the checkpoint when it has one.

@@ -56,7 +56,7 @@ static void put_row(struct table *t, int64_t step, const struct eval_facts *e)
         table_none(t);
 }
 
-static int evaluate(struct trainer *t, const struct eval_opts *o)
+static int evaluate(struct trainer *t, const struct eval_opts *o, enum table_form form)
 {
     static const struct table_col cols[] = {
         { "step", "step", 'i', 0 }, { "set", "set", 's', 0 }, { "tokens", "tokens", 'i', 0 }, { "loss", "loss", 'f', 4 },
@@ -67,7 +67,7 @@ static int evaluate(struct trainer *t, const struct eval_opts *o)
 
     if (n == 0)
         return err_set(ERR_USAGE, "no set to evaluate: give token files, or data.valid in the configuration");
-    struct table *tab = table_begin(o->json ? TABLE_JSON : o->tsv ? TABLE_TSV : TABLE_HUMAN, "moe.eval/1", cols, 6);
+    struct table *tab = table_begin(form, "moe.eval/1", cols, 6);
     for (int i = 0; i < n && rc >= 0; i++) {
         struct eval_facts e;
         rc = trainer_eval(t, i, o->batches, &e);
@@ -78,7 +78,7 @@ static int evaluate(struct trainer *t, const struct eval_opts *o)
         all.tokens += e.tokens;
         all.text_bytes += e.text_bytes;
     }
-    if (rc >= 0 && n > 1 && !o->json && !o->tsv) {
+    if (rc >= 0 && n > 1 && form == TABLE_HUMAN) {
         table_rule(tab);
         put_row(tab, t->step, &all);
     }
@@ -94,6 +94,7 @@ static int run(void *p, int argc, char **argv)
     struct arena *a = arena_new();
     struct run_config c = { 0 };
     struct trainer *t = NULL;
+    enum table_form form;
     int n_over, n_all, rc;
 
     train_split_operands(argc, argv, 1, &n_over);
@@ -107,10 +108,11 @@ static int run(void *p, int argc, char **argv)
         rc = err_set(ERR_USAGE, "no model: --from PATH");
         goto out;
     }
+    TRY_OUT(rc, train_form(o->json, o->tsv, &form));
     TRY_OUT(rc, run_config_from(o->from, o->config, over, n_all, &c));
     struct trainer_options to = { .what = TRAINER_MODEL | TRAINER_VALID, .device = o->device, .threads = (int)o->threads };
     TRY_OUT(rc, train_open_from(o->from, &c, &to, 0, &t));
-    rc = evaluate(t, o);
+    rc = evaluate(t, o, form);
 out:
     trainer_close(t);
     run_config_fini(&c);

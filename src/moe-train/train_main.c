@@ -38,6 +38,14 @@ void train_split_operands(int argc, char **argv, _Bool names, int *n_over)
     *n_over = n;
 }
 
+int train_form(_Bool json, _Bool tsv, enum table_form *out)
+{
+    if (json && tsv)
+        return err_set(ERR_USAGE, "--json and --tsv exclude each other");
+    *out = json ? TABLE_JSON : tsv ? TABLE_TSV : TABLE_HUMAN;
+    return 0;
+}
+
 char *train_data_override(struct arena *a, char **paths, int n)
 {
     char *text = arena_strdup(a, "data.train=[");

@@ -50,9 +50,10 @@ static int dry_run(const struct run_config *c, const struct run_opts *o)
         .what = TRAINER_MODEL | TRAINER_GRADS | TRAINER_OPTIM | TRAINER_DATA | TRAINER_VALID,
         .device = o->device, .threads = (int)o->threads, .plan_only = 1,
     };
-    enum table_form form = o->json ? TABLE_JSON : o->tsv ? TABLE_TSV : TABLE_HUMAN;
+    enum table_form form;
     struct trainer *t = NULL;
 
+    TRY(train_form(o->json, o->tsv, &form));
     TRY(trainer_open(c, &to, &t));
     int rc = memory_report(t, form, o->each);
     trainer_close(t);
@@ -74,6 +75,10 @@ static int run(void *p, int argc, char **argv)
     char *data = train_data_override(a, argv + n_over, argc - n_over);
     if (data)
         over[n_all++] = data;
+    if (!o->dry_run && (o->each || o->tsv)) {
+        rc = err_set(ERR_USAGE, "%s goes with --dry-run", o->each ? "--buffers" : "--tsv");
+        goto out;
+    }
     if (!o->config) {
         rc = err_set(ERR_USAGE, "no configuration: -c FILE");
         goto out;

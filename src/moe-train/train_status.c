@@ -77,6 +77,8 @@ static int gather(struct arena *a, const char *run, struct facts *f)
 {
     if (!fs_is_dir(run))
         return err_set(ERR_NOINPUT, "%s: no such run", run);
+    if (!fs_exists(fs_join(a, run, "heartbeat.json")))
+        return err_set(ERR_NOINPUT, "%s: not a run: it has no heartbeat.json", run);
     TRY(metrics_heartbeat_read(run, &f->h));
     f->live = lock_peek(run, f->owner, sizeof f->owner);
     TRY(ckpt_list_steps(a, run, &f->steps, &f->n_steps));
@@ -99,7 +101,7 @@ static int print_json(const struct facts *f)
     json_put_int(j, "tokens", f->h.tokens);
     json_put_num(j, "loss", f->h.loss);
     json_put_num(j, "tok_s", f->h.tok_s);
-    json_put_num(j, "heartbeat_age_s", (double)time(NULL) - f->h.time);
+    json_put_num(j, "heartbeat_age_s", rint(10 * ((double)time(NULL) - f->h.time)) / 10);
     json_put_str(j, "owner", f->live ? f->owner : NULL);
     json_arr(j, "checkpoints");
     for (int i = 0; i < f->n_steps; i++)
