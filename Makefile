@@ -6,12 +6,13 @@
 #   src/moe-X.c, src/moe-X/*.c -> bin/moe-X
 #   tests/unit/test_X.c     -> one cmocka program each; other tests/unit/*.c are linked into all of them
 #   tests/fuzz/fuzz_X.c     -> one program each, with the driver tests/fuzz/fuzz.c
-#   tests/conform/*.c       -> one program;  tests/fault/X.c -> one preload library each
+#   tests/conform/*.c, tests/comm/*.c -> one program each;  tests/fault/X.c -> one preload library each
 # Objects lie in $(O)/<key of compiler and flags>/, so another CC, SAN or
 # CFLAGS never mixes with what is there and never needs a "make clean".
 #
 # It refuses to download anything and to guess: a library that does not
-# compile and link (etc/probe) ends the build with the name of its package.
+# compile and link (etc/probe) ends the build with the name of its package; MPI
+# alone may be absent (MPI=auto, the default), or is asked for or left out (yes, no).
 
 .SUFFIXES:
 .DELETE_ON_ERROR:
@@ -22,6 +23,7 @@ O       = build
 V       =
 SAN     =
 WERROR  =
+MPI     = auto
 prefix  = /usr/local
 bindir  = $(prefix)/bin
 datadir = $(prefix)/share
@@ -45,8 +47,8 @@ cpu_flags := -ffp-contract=fast
 
 cc_version := $(shell $(CC) --version 2>/dev/null | head -n 1)
 key := $(notdir $(firstword $(CC)))$(if $(SAN),-san)-$(shell \
-         printf '%s\n' '$(CC) $(cc_version) $(std_flags) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) $(LDLIBS) $(CBLAS_LIBS)' \
-         | cksum | cut -d' ' -f1)
+         printf '%s\n' '$(CC) $(cc_version) $(std_flags) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) $(LDLIBS) $(CBLAS_LIBS) MPI=$(MPI)' \
+           $(if $(filter auto,$(MPI)),"$$(command -v mpicc)") | cksum | cut -d' ' -f1)
 B   := $(O)/$(key)
 BIN := $(if $(filter build,$(O)),bin,$(O)/bin)
 compdb := $(if $(filter build,$(O)),,$(O)/)compile_commands.json
@@ -58,11 +60,14 @@ endif
 
 # ---- what is there
 find_c     = $(sort $(shell find $(1) -name '*.c' 2>/dev/null))
-lib_src   := $(call find_c,common)
+# One of the two, so that no source has a condition.
+off_src   := $(if $(and $(filter mpi=%,$(PARTS)),$(wildcard common/comm/mpi/*.c)),common/comm/comm_mpi_absent.c,$(call find_c,common/comm/mpi))
+lib_src   := $(filter-out $(off_src),$(call find_c,common))
 prog_src  := $(call find_c,src)
 unit_src  := $(sort $(wildcard tests/unit/test_*.c))
 help_src  := $(filter-out $(unit_src),$(sort $(wildcard tests/unit/*.c)))
 conf_src  := $(sort $(wildcard tests/conform/*.c))
+comm_src  := $(sort $(wildcard tests/comm/*.c))
 fuzz_src  := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 fuzz_main := $(if $(fuzz_src),tests/fuzz/fuzz.c)
 fault_src := $(sort $(wildcard tests/fault/*.c))
@@ -73,9 +78,9 @@ prog_obj   = $(call obj,$(filter src/$(1).c src/$(1)/%,$(prog_src)))
 lib       := $(B)/libmoe.a
 units     := $(unit_src:tests/unit/%.c=$(B)/unit/%)
 fuzzers   := $(fuzz_src:tests/fuzz/%.c=$(B)/fuzz/%)
-conform   := $(if $(conf_src),$(B)/conform)
+conform   := $(if $(conf_src),$(B)/conform) $(if $(comm_src),$(B)/comm)
 faults    := $(fault_src:tests/fault/%.c=$(B)/fault/%.so)
-all_src   := $(lib_src) $(prog_src) $(unit_src) $(help_src) $(conf_src) $(fuzz_src) $(fuzz_main)
+all_src   := $(lib_src) $(prog_src) $(unit_src) $(help_src) $(conf_src) $(comm_src) $(fuzz_src) $(fuzz_main)
 
 .PHONY: all bin unit-build unit check check-long check-oracle lint config where demo completions install uninstall clean FORCE
 
@@ -86,10 +91,11 @@ unit-build: $(units) $(fuzzers) $(conform) $(faults)
 extra =
 opt_flags = $(CFLAGS)
 all_cflags = $(std_flags) -Icommon $(extra) $(LIB_CFLAGS) $(CPPFLAGS) $(opt_flags)
+$(call obj,$(filter common/comm/mpi/%,$(lib_src))): extra = $(MPI_CFLAGS)
 $(call obj,$(filter common/dev/cpu/%,$(lib_src))): opt_flags = $(CFLAGS:-O2=-O3) $(cpu_flags)
 $(call obj,common/base/version.c): extra = -I$(B)/gen
 $(call obj,common/base/version.c): $(B)/gen/version_build.h
-$(call obj,$(unit_src) $(help_src) $(conf_src) $(fuzz_src) $(fuzz_main)): extra = -Itests
+$(call obj,$(unit_src) $(help_src) $(conf_src) $(comm_src) $(fuzz_src) $(fuzz_main)): extra = -Itests
 
 # Beside each object lies its line of compile_commands.json.
 $(call obj,$(all_src)): $(B)/obj/%.o: %.c $(B)/config.mk
@@ -102,7 +108,8 @@ $(call obj,$(all_src)): $(B)/obj/%.o: %.c $(B)/config.mk
 # The list of objects is a prerequisite of what is made from it, so that a
 # removed source leaves the archive too.
 $(B)/lib.list: FORCE
-	@mkdir -p $(@D); echo '$(lib_src)' | cmp -s - $@ || echo '$(lib_src)' > $@
+	@mkdir -p $(@D); echo '$(off_src)' > $(@D)/off.list
+	@echo '$(lib_src)' | cmp -s - $@ || echo '$(lib_src)' > $@
 
 $(lib): $(call obj,$(lib_src)) $(B)/lib.list
 	$(call say,AR,$@)
@@ -126,7 +133,9 @@ $(fuzzers): $(B)/fuzz/%: $(B)/obj/tests/fuzz/%.o $(call obj,$(fuzz_main)) $(lib)
 	$(call say,LD,$@)
 	$(link) $(libs)
 
-$(conform): $(call obj,$(conf_src)) $(lib)
+$(B)/conform: $(call obj,$(conf_src)) $(lib)
+$(B)/comm: $(call obj,$(comm_src)) $(lib)
+$(conform):
 	$(call say,LD,$@)
 	$(link) $(libs)
 
@@ -151,7 +160,7 @@ $(compdb): $(call obj,$(lib_src) $(prog_src))
 $(B)/config.mk: etc/probe
 	@mkdir -p $(@D)
 	@CC='$(CC)' CPPFLAGS='$(CPPFLAGS)' CFLAGS='$(std_flags) $(CFLAGS)' LDFLAGS='$(LDFLAGS)' \
-	  CBLAS_LIBS='$(CBLAS_LIBS)' sh etc/probe $(@D)/probe > $@.tmp && mv -f $@.tmp $@
+	  CBLAS_LIBS='$(CBLAS_LIBS)' MPI='$(MPI)' sh etc/probe $(@D)/probe > $@.tmp && mv -f $@.tmp $@
 
 $(B)/gen/version_build.h: VERSION $(B)/config.mk
 	@mkdir -p $(@D)
@@ -167,7 +176,7 @@ where:
 
 # ---- tests
 unit: all unit-build
-	+@sh tests/check --no-setup unit fuzz conform
+	+@sh tests/check --no-setup unit fuzz conform comm
 lint: $(call obj,$(lib_src) $(prog_src))
 	@NM='$(NM)' MOE_BUILD='$(B)' sh tests/lint/run
 check:

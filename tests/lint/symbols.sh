@@ -8,7 +8,9 @@ if [ -z "${MOE_BUILD-}" ]; then
 	eval "$(make -s --no-print-directory where 2> /dev/null)"
 fi
 core_files > "$LINT_TMP/core"
-grep '\.c$' "$LINT_TMP/core" | while read -r f; do
+# What this build leaves out (MPI is absent, or its stand-in) is looked at where it is built.
+cat "$MOE_BUILD/off.list" 2> /dev/null | tr ' ' '\n' > "$LINT_TMP/off"
+grep '\.c$' "$LINT_TMP/core" | grep -vxF -f "$LINT_TMP/off" | while read -r f; do
 	if [ -f "$MOE_BUILD/obj/${f%.c}.o" ]; then
 		echo "$MOE_BUILD/obj/${f%.c}.o"
 	else
