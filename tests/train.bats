@@ -255,3 +255,35 @@ cut() {
 	[ "$largest" -lt $((256000 * 32 * 4 * 3)) ]
 	[ "$(printf '%s\n' "$output" | awk -F '\t' '$2 == "logits" && $4 > m { m = $4 } END { print m }')" -eq $((48 * 256000 * 4)) ]
 }
+
+# with_tensor FILE NAME: adds one F32 number to a safetensors file.
+with_tensor() {
+	local n end
+	n=$(od -An -tu4 -N4 "$1" | tr -d ' ')
+	tail -c +9 "$1" | head -c "$n" | sed 's/ *$//; s/}$//' > head
+	tail -c +$((9 + n)) "$1" > body
+	end=$(wc -c < body)
+	printf ',"%s":{"dtype":"F32","shape":[1],"data_offsets":[%d,%d]}}' "$2" "$end" $((end + 4)) >> head
+	n=$(wc -c < head)
+	{
+		# shellcheck disable=SC2059 # the bytes of the length
+		printf "$(printf '\\%03o\\%03o\\0\\0\\0\\0\\0\\0' $((n % 256)) $((n / 256)))"
+		cat head body
+		printf '\0\0\0\0'
+	} > "$1"
+}
+
+@test "tensors of multi-token prediction are left out by name, other unknown ones are refused" {
+	mkdir hf
+	cp "$ROOT"/tests/golden/glm4_moe/{config.json,model.safetensors} hf
+	layers=$(sed -n 's/.*"num_hidden_layers": *\([0-9]*\).*/\1/p' hf/config.json)
+	printf '\1\0\0\0\2\0\0\0' > prompt
+	moe-train sample -q --from hf -n 8 < prompt > want
+	with_tensor hf/model.safetensors "model.layers.$layers.eh_proj.weight"
+	moe-train sample -q --from hf -n 8 < prompt > got 2> said
+	same want got
+	grep -q "\"model.layers.$layers.eh_proj.weight\" is not used" said
+	with_tensor hf/model.safetensors model.layers.0.eh_proj.weight
+	run -65 moe-train sample -q --from hf -n 8 < prompt
+	says 'model.layers.0.eh_proj.weight: unknown'
+}

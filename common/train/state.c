@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/log.h"
 #include "base/pool.h"
 #include "base/units.h"
 #include "ckpt/safetensors.h"
@@ -231,6 +232,19 @@ static int load_config(struct trainer *t, const struct ckpt *c)
     return rc;
 }
 
+/* glm4_moe keeps multi-token prediction in layers behind the last one; like
+ * transformers, we do without.  Each tensor left out is named. */
+static _Bool is_prediction(const struct model_config *m, const char *name)
+{
+    static const char prefix[] = "model.layers.";
+    char *end;
+
+    if (m->model_type != MODEL_GLM4_MOE || strncmp(name, prefix, sizeof prefix - 1) != 0)
+        return 0;
+    long layer = strtol(name + sizeof prefix - 1, &end, 10);
+    return *end == '.' && layer >= m->num_hidden_layers;
+}
+
 int state_load(struct trainer *t, const struct ckpt *c)
 {
     struct loading l = { .t = t, .c = c };
@@ -241,7 +255,11 @@ int state_load(struct trainer *t, const struct ckpt *c)
     TRY(each_item(t, optim, check_item, &l));
     for (int64_t i = 0; i < ckpt_n_tensors(c) && (optim || l.n_found < ckpt_n_tensors(c)); i++) {
         const struct ckpt_tensor *f = ckpt_tensor(c, i);
-        if (!f->is_optim && params_find(&t->table, f->name) < 0)
+        if (f->is_optim || params_find(&t->table, f->name) >= 0)
+            continue;
+        if (is_prediction(&t->cfg->model, f->name))
+            log_warn("%s: \"%s\" is not used: multi-token prediction is not part of the model", ckpt_path(c), f->name);
+        else
             load_fault(&l, f->name, "unknown");
     }
     if (l.n_faults)
