@@ -111,7 +111,7 @@ cut() {
 		if [ $sig = INT ]; then [ $status -eq 130 ]; else [ $status -eq 75 ]; fi
 		grep -q 'run the same command again' log
 		passes moe-ckpt verify run
-		rm -r run
+		rm -r run rows
 	done
 }
 

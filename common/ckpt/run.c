@@ -107,9 +107,13 @@ int ckpt_sweep(const char *run_dir)
     struct arena *a = arena_new();
     const char *dir = fs_join(a, run_dir, "ckpt");
     char **names;
-    int n = 0, rc = 0;
+    int n = 0, rc = fs_list(a, run_dir, &names, &n);
 
-    if (fs_is_dir(dir))
+    for (int i = 0; i < n && rc == 0; i++)
+        if (fs_is_temp(names[i]))
+            rc = fs_remove_tree(fs_join(a, run_dir, names[i]));
+    n = 0;
+    if (rc == 0 && fs_is_dir(dir))
         rc = fs_list(a, dir, &names, &n);
     for (int i = 0; i < n && rc == 0; i++)
         if (ckpt_is_temp(names[i]))

@@ -20,7 +20,8 @@ int ckpt_list_steps(struct arena *a, const char *run_dir, int64_t **steps, int *
 /* True for the temporary names that a save or a removal uses in RUN/ckpt. */
 _Bool ckpt_is_temp(const char *name);
 
-/* Deletes what killed saves and removals left in a run.  The caller holds the
+/* Deletes what killed saves and removals left in a run, and the temporaries of
+ * its other files.  The caller holds the
  * lock of the run, so nobody is writing them. */
 int ckpt_sweep(const char *run_dir);
 

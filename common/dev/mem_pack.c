@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-#include "base/err.h"
+#include "base/arena.h"
 
 enum order { BY_BYTES, BY_AREA, BY_LIFE, N_ORDERS };
 
@@ -127,12 +127,11 @@ static size_t live_peak(const struct mem_item *items, int n, struct edge *edges)
 size_t mem_pack(struct mem_item *items, int n, size_t *peak)
 {
     size_t count = n > 0 ? (size_t)n : 1, best = SIZE_MAX, least;
-    struct key *keys = calloc(count, sizeof *keys);
-    struct mem_item *placed = calloc(count, sizeof *placed);
-    struct edge *edges = calloc(2 * count, sizeof *edges);
-    size_t *offset = calloc(count, sizeof *offset);
+    struct key *keys = arena_must(calloc(count, sizeof *keys));
+    struct mem_item *placed = arena_must(calloc(count, sizeof *placed));
+    struct edge *edges = arena_must(calloc(2 * count, sizeof *edges));
+    size_t *offset = arena_must(calloc(count, sizeof *offset));
 
-    BUG_ON(!keys || !placed || !edges || !offset);
     least = live_peak(items, n, edges);
     for (int o = 0; o < N_ORDERS && best > least; o++) {
         size_t total;

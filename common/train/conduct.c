@@ -19,6 +19,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/out.h"
+#include "base/pool.h"
 #include "base/units.h"
 #include "base/version.h"
 #include "ckpt/run.h"
@@ -52,6 +53,15 @@ static double now(void)
 
     clock_gettime(CLOCK_MONOTONIC, &ts);
     return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
+}
+
+static int beat(struct conduct *c, const char *state)
+{
+    snprintf(c->hb.state, sizeof c->hb.state, "%s", state);
+    c->hb.step = c->t ? c->t->step : c->hb.step;
+    c->hb.tokens = c->t ? c->t->tokens : c->hb.tokens;
+    c->last_beat = now();
+    return metrics_heartbeat_write(c->o->run_dir, &c->hb);
 }
 
 /* ---- before the first step */
@@ -191,7 +201,15 @@ static int already_done(struct conduct *c, _Bool *done)
     if (*done)
         c->done_in = arena_strdup(c->arena, ckpt_path(k));
     ckpt_close(k);
-    return 0;
+    if (!*done)
+        return 0;
+    /* Killed between the last save and the last word? */
+    if (metrics_heartbeat_read(c->o->run_dir, &c->hb) < 0) {
+        err_clear();
+        return 0;
+    }
+    c->hb.step = c->cfg->steps;
+    return strcmp(c->hb.state, "done") == 0 ? 0 : beat(c, "done");
 }
 
 static int open_trainer(struct conduct *c)
@@ -211,15 +229,6 @@ static int open_trainer(struct conduct *c)
 }
 
 /* ---- at step borders */
-
-static int beat(struct conduct *c, const char *state)
-{
-    snprintf(c->hb.state, sizeof c->hb.state, "%s", state);
-    c->hb.step = c->t ? c->t->step : c->hb.step;
-    c->hb.tokens = c->t ? c->t->tokens : c->hb.tokens;
-    c->last_beat = now();
-    return metrics_heartbeat_write(c->o->run_dir, &c->hb);
-}
 
 static int save(struct conduct *c, double *seconds)
 {
@@ -308,9 +317,10 @@ static int train(struct conduct *c)
             continue;
         if (due(c, c->cfg->eval_every) && c->t->step < c->cfg->steps)
             TRY(evaluate(c, &x.eval_s));
-        if (due(c, c->cfg->ckpt_every) || stop_save_asked())
+        if ((stop_save_asked() || due(c, c->cfg->ckpt_every)) && c->t->step < c->cfg->steps)
             TRY(save(c, &x.ckpt_s));
     }
+    /* The last save comes after the last row: once it is there, all is. */
     if (c->cfg->eval_every > 0)
         TRY(evaluate(c, &x.eval_s));
     return save(c, &x.ckpt_s);
@@ -374,6 +384,8 @@ int conduct_run(const struct run_config *cfg, const struct conduct_options *o)
     fresh = 0;
     TRY_OUT(rc, beat(&c, "running"));
     rc = leave(&c, train(&c));
+    if (pool_overflow())
+        log_warn("bookkeeping outgrew what was set aside for it: %" PRId64 " requests went to malloc", pool_overflow());
 out:
     metrics_close(c.m);
     trainer_close(c.t);

@@ -115,6 +115,24 @@ static void read_line(int fd, char *buf, size_t n)
     buf[k > 0 ? k : 0] = '\0';
 }
 
+static int write_line(int fd, const char *path, const char *line, size_t n)
+{
+    if (ftruncate(fd, 0) != 0)
+        return err_sys(ERR_IO, "%s", path);
+    for (size_t at = 0; at < n;) {
+        ssize_t k = pwrite(fd, line + at, n - at, (off_t)at);
+
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k == 0)
+            errno = EIO;
+        if (k <= 0)
+            return err_sys(ERR_IO, "%s", path);
+        at += (size_t)k;
+    }
+    return 0;
+}
+
 int lock_take(const char *run_dir, struct run_lock **out)
 {
     char path[4200], line[512], who[400] = "another run";
@@ -139,10 +157,7 @@ int lock_take(const char *run_dir, struct run_lock **out)
     if (known)
         log_info("taking over the lock of %s, which is gone", who);
     int n = snprintf(line, sizeof line, "{\"host\":\"%s\",\"pid\":%ld,\"start\":%llu,\"job\":\"%s\"}\n", me.host, me.pid, me.start, me.job);
-    if (ftruncate(fd, 0) != 0 || pwrite(fd, line, (size_t)n, 0) != n) {
-        rc = err_sys(ERR_IO, "%s", path);
-        goto out;
-    }
+    TRY_OUT(rc, write_line(fd, path, line, (size_t)n));
     struct run_lock *l = malloc(sizeof *l);
     if (!l) {
         rc = err_set(ERR_IO, "out of memory");

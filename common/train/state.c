@@ -220,10 +220,15 @@ static int load_item(void *ctx, const struct item *it)
 static int load_config(struct trainer *t, const struct ckpt *c)
 {
     struct model_config m = { 0 };
+    struct fs_blob text;
     const char *key;
     char path[4096];
     int rc;
 
+    /* The reader of configurations knows no hashes: what it will read is
+     * checked against the MANIFEST first. */
+    TRY(ckpt_read_file(c, "config.json", &text));
+    fs_blob_free(&text);
     snprintf(path, sizeof path, "%s/config.json", ckpt_path(c));
     TRY(model_config_read(&m, path, t->cfg->data.seq_len));
     rc = model_config_same(&m, &t->cfg->model, &key)

@@ -15,9 +15,11 @@
  * MOE_FAULT_DIR  an absolute path without links: only calls on paths at or
  *                below it count (memory always counts)
  * MOE_FAULT_LOG  file that gets "KIND COUNT" lines when the program ends
- * MOE_ALLOC_LOG  file that gets one line per write to a path that ends in
- *                MOE_ALLOC_MARK (default metrics.jsonl): "allocations BYTES
- *                mappings" since the write before
+ * MOE_ALLOC_LOG  file that gets one line when the program starts and one per
+ *                write to a path that ends in MOE_ALLOC_MARK (default
+ *                metrics.jsonl): "ALLOCATIONS BYTES MAPPINGS OTHERS RESIDENT";
+ *                the first three since the line before; OTHERS, allocations by
+ *                libraries since then; RESIDENT, anonymous memory now, in bytes
  * MOE_ALLOC_TRACE  with any value: MOE_ALLOC_LOG also gets a line for each of
  *                them, "+BYTES at OFFSET" in the program, for addr2line(1)
  *
@@ -76,7 +78,7 @@ extern void *__libc_calloc(size_t n, size_t size);
 extern void *__libc_realloc(void *p, size_t n);
 extern void *__libc_memalign(size_t align, size_t n);
 
-static atomic_long n_alloc, alloc_bytes, n_map;
+static atomic_long n_alloc, alloc_bytes, n_map, n_other;
 static int alloc_fd = -1, alloc_trace;
 
 /* ---- set-up */
@@ -148,6 +150,28 @@ static void parse(const char *all)
     }
 }
 
+/* RssAnon of this process: what was mapped without a file and touched. */
+static long resident(void)
+{
+    char text[4096], *at;
+    int fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/status", O_RDONLY | O_CLOEXEC);
+    ssize_t n = syscall(SYS_read, fd, text, sizeof text - 1);
+
+    syscall(SYS_close, fd);
+    text[n < 0 ? 0 : n] = '\0';
+    at = strstr(text, "RssAnon:");
+    return at ? strtol(at + 8, NULL, 10) * 1024 : -1;
+}
+
+static void log_memory(void)
+{
+    char line[160];
+    int n = snprintf(line, sizeof line, "%ld %ld %ld %ld %ld\n", atomic_exchange(&n_alloc, 0),
+                     atomic_exchange(&alloc_bytes, 0), atomic_exchange(&n_map, 0), atomic_exchange(&n_other, 0), resident());
+
+    syscall(SYS_write, alloc_fd, line, (size_t)n);
+}
+
 __attribute__((constructor)) static void start(void)
 {
     const char *s;
@@ -169,6 +193,7 @@ __attribute__((constructor)) static void start(void)
         if (alloc_fd < 0)
             refuse(alloc_log);
         alloc_trace = getenv("MOE_ALLOC_TRACE") != NULL;
+        log_memory();
     }
     ready = 1;
 }
@@ -294,7 +319,7 @@ int openat64(int dir, const char *path, int flags, ...) OPEN(dir, path, flags)
 
 static void note_mark(int fd)
 {
-    char path[4096], line[128];
+    char path[4096];
     size_t n = strlen(alloc_mark), len;
 
     if (alloc_fd < 0)
@@ -303,9 +328,7 @@ static void note_mark(int fd)
     len = strlen(path);
     if (len < n || strcmp(path + len - n, alloc_mark))
         return;
-    len = (size_t)snprintf(line, sizeof line, "%ld %ld %ld\n", atomic_exchange(&n_alloc, 0),
-                           atomic_exchange(&alloc_bytes, 0), atomic_exchange(&n_map, 0));
-    syscall(SYS_write, alloc_fd, line, len);
+    log_memory();
 }
 
 /* n, or what a cut call moves; TORN moves half and dies. */
@@ -472,8 +495,10 @@ static void trace(const void *caller, size_t bytes)
 
 static int denied(const void *caller, size_t bytes)
 {
-    if (!ours(caller))
+    if (!ours(caller)) {
+        atomic_fetch_add(&n_other, 1);
         return 0;
+    }
     atomic_fetch_add(&n_alloc, 1);
     atomic_fetch_add(&alloc_bytes, (long)bytes);
     trace(caller, bytes);
