@@ -287,3 +287,29 @@ with_tensor() {
 	run -65 moe-train sample -q --from hf -n 8 < prompt
 	says 'model.layers.0.eh_proj.weight: unknown'
 }
+
+@test "a new run begins with the weights of a run, a checkpoint or a model directory" {
+	mkdir hf
+	cp "$STRAIGHT"/latest/{config.json,model*} hf
+	for from in "$STRAIGHT" "$STRAIGHT/ckpt/step-00000009" hf; do
+		rm -rf run
+		# Nothing moves them in one step.
+		passes train run --init "$from" train.steps=1 optim.muon.lr=0 optim.adamw.lr=0 router.bias_rate=0 optim.schedule.warmup=0
+		same run/latest/model-00001-of-00001.safetensors "$STRAIGHT/latest/model-00001-of-00001.safetensors"
+	done
+	grep -q '"step":1,"tokens":256,' run/latest/MANIFEST.json
+	# ... and a run that is begun goes on by itself.
+	passes train run --init "$STRAIGHT" train.steps=2
+	grep -q '"step":2,"tokens":512,' run/latest/MANIFEST.json
+}
+
+@test "the weights of another model, of none and of a damaged one are refused and nothing is begun" {
+	fails_with 65 train new --init "$STRAIGHT" model.moe_intermediate_size=24
+	says 'moe_intermediate_size'
+	fails_with 66 train new --init nowhere
+	fails_with 65 train new --init train.bin
+	cp -r "$STRAIGHT/ckpt/step-00000009" bad
+	printf x | dd of=bad/model-00001-of-00001.safetensors bs=1 seek=20000 conv=notrunc 2> /dev/null
+	fails_with 65 train new --init bad
+	[ ! -e new ]
+}

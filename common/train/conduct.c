@@ -159,6 +159,31 @@ static int settle_plan(struct conduct *c)
     return rc;
 }
 
+/* The weights of another model, under today's configuration. */
+static int init_from(struct conduct *c)
+{
+    struct fs_blob tok = { 0 };
+    struct ckpt *k = NULL;
+    int rc;
+
+    TRY(ckpt_open(c->o->init, 0, &k));
+    if (ckpt_note(k))
+        log_warn("%s", ckpt_note(k));
+    TRY_OUT(rc, state_load_weights(c->t, k));
+    log_info("weights from %s", ckpt_path(k));
+    rc = ckpt_read_file(k, "tokenizer.json", &tok);
+    if (rc == 0 && c->t->vocab_text && (tok.size != c->t->vocab_bytes || memcmp(tok.data, c->t->vocab_text, tok.size) != 0))
+        log_warn("%s has another tokenizer.json than this run: are its ids the same?", ckpt_path(k));
+    if (rc == ERR_NOINPUT) {
+        err_clear();
+        rc = 0;
+    }
+out:
+    fs_blob_free(&tok);
+    ckpt_close(k);
+    return rc;
+}
+
 static int resume(struct conduct *c)
 {
     struct ckpt *k = NULL;
@@ -172,7 +197,7 @@ static int resume(struct conduct *c)
         trainer_init(c->t);
         log_info("new run %s: %s parameters, %" PRId64 " steps of %" PRId64 " tokens", c->o->run_dir,
                  units_count(n, params_total(&c->t->table)), c->cfg->steps, c->cfg->tokens_per_step);
-        return 0;
+        return c->o->init ? init_from(c) : 0;
     }
     TRY(ckpt_open(c->o->run_dir, CKPT_NEED_MANIFEST, &k));
     if (ckpt_note(k))

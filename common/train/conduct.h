@@ -12,6 +12,7 @@ struct conduct_options {
     const char *device;
     int threads;
     double stop_before_s;       /* < 0: none */
+    const char *init;           /* a model whose weights a new run begins with, or NULL */
     const char *plan;           /* a plan file to obey, "-" stdin, or NULL */
     double peak_gflops;         /* 0: measured at start */
     _Bool quiet;

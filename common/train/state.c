@@ -250,10 +250,9 @@ static _Bool is_prediction(const struct model_config *m, const char *name)
     return *end == '.' && layer >= m->num_hidden_layers;
 }
 
-int state_load(struct trainer *t, const struct ckpt *c)
+static int load(struct trainer *t, const struct ckpt *c, _Bool optim)
 {
     struct loading l = { .t = t, .c = c };
-    _Bool optim = (t->opts.what & TRAINER_OPTIM) != 0;
 
     if (ckpt_kind(c) != CKPT_ONE_FILE)
         TRY(load_config(t, c));
@@ -270,7 +269,19 @@ int state_load(struct trainer *t, const struct ckpt *c)
     if (l.n_faults)
         return err_set(ERR_DATA, "%s: %d tensor%s do%s not fit the model: %s%s", ckpt_path(c), l.n_faults,
                        l.n_faults == 1 ? "" : "s", l.n_faults == 1 ? "es" : "", l.text, l.n_faults > 8 ? "; ..." : "");
-    TRY(each_item(t, optim, load_item, &l));
+    return each_item(t, optim, load_item, &l);
+}
+
+int state_load_weights(struct trainer *t, const struct ckpt *c)
+{
+    return load(t, c, 0);
+}
+
+int state_load(struct trainer *t, const struct ckpt *c)
+{
+    _Bool optim = (t->opts.what & TRAINER_OPTIM) != 0;
+
+    TRY(load(t, c, optim));
     if (optim)
         trainer_set_shares(t);
     const struct manifest *m = ckpt_manifest(c);

@@ -32,6 +32,10 @@ int state_room(const struct trainer *t, const char *run_dir);
  * all at once (ERR_DATA).  A checkpoint of another model_config is ERR_DATA. */
 int state_load(struct trainer *t, const struct ckpt *c);
 
+/* Parameters alone, for a new run that starts from a model: no optimizer state,
+ * and the step stays what it is. */
+int state_load_weights(struct trainer *t, const struct ckpt *c);
+
 /* "bit-exact", or "not bit-exact: threads 2 -> 4, kernels ref -> cpu"; buf of n bytes. */
 const char *state_exactness(const struct trainer *t, const struct ckpt *c, char *buf, size_t n);
 

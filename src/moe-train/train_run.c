@@ -13,7 +13,7 @@
 
 struct run_opts {
     struct opt_common common;
-    const char *config, *output, *device, *plan, *stop_before;
+    const char *config, *output, *device, *init, *plan, *stop_before;
     int64_t threads;
     double peak;
     _Bool dry_run, print_config, json, tsv, each;
@@ -24,6 +24,7 @@ static const struct opt opts[] = {
     { OPT_STR, 'c', "config", "FILE", NULL, "configuration; - is standard input", offsetof(struct run_opts, config), 0, 0 },
     { OPT_STR, 'o', "output", "RUN", NULL, "directory of the run, new or to go on with", offsetof(struct run_opts, output), 0, 0 },
     TRAIN_DEVICE_OPTS(struct run_opts),
+    { OPT_STR, 0, "init", "PATH", NULL, "begin a new run with the weights of this model", offsetof(struct run_opts, init), 0, 0 },
     { OPT_FLAG, 0, "dry-run", NULL, NULL, "print the memory plan and do nothing", offsetof(struct run_opts, dry_run), 0, 0 },
     { OPT_FLAG, 0, "buffers", NULL, NULL, "with --dry-run: every buffer instead of classes", offsetof(struct run_opts, each), 0, 0 },
     { OPT_FLAG, 0, "print-config", NULL, NULL, "print the configuration with origins and do nothing", offsetof(struct run_opts, print_config), 0, 0 },
@@ -100,7 +101,7 @@ static int run(void *p, int argc, char **argv)
         goto out;
     }
     struct conduct_options co = {
-        .run_dir = o->output, .device = o->device, .threads = (int)o->threads, .stop_before_s = stop, .plan = o->plan,
+        .run_dir = o->output, .device = o->device, .threads = (int)o->threads, .stop_before_s = stop, .init = o->init, .plan = o->plan,
         .peak_gflops = o->peak, .quiet = o->common.quiet,
         .human = isatty(STDOUT_FILENO) && !o->json,
     };
