@@ -239,6 +239,28 @@ Deutscher Text Nummer 02.' ]
 	[ "$(grep -c moe.metrics/1 demo/run/metrics.jsonl)" -eq "$steps" ]
 }
 
+@test "an interrupted demo ends with 130 and goes on where it was" {
+	mkdir mine
+	(cd mine && text de 80 1)
+	export TEXT=$PWD/mine DEMO=$PWD/demo
+	# A terminal sends the interrupt to all of the group.
+	setsid --wait bash -c 'trap - INT; exec sh "$0" --short' "$ROOT/etc/demo" > out 2> err &
+	job=$!
+	for _ in $(seq 600); do
+		[ ! -s demo/run/metrics.jsonl ] || break
+		sleep 0.05
+	done
+	pid=$(ps -o pid= --ppid "$job" | head -n 1)
+	kill -INT -- "-${pid:-$job}" || kill -INT -- "-$job"
+	status=0
+	wait "$job" || status=$?
+	if grep -q 'Held-out text, bits' out; then skip "the run was over before the interrupt"; fi
+	[ "$status" -eq 130 ]
+	grep -q 'goes on from here' err
+	passes sh "$ROOT/etc/demo" --short
+	[ "$(grep -c moe.metrics/1 demo/run/metrics.jsonl)" -eq 20 ]
+}
+
 # A result made up for the summary: summary MODEL prints it and returns its status.
 summary() {
 	mkdir -p s
