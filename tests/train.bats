@@ -313,3 +313,22 @@ with_tensor() {
 	fails_with 65 train new --init bad
 	[ ! -e new ]
 }
+
+@test "what a person easily gets wrong is one line that says what to do, and leaves nothing behind" {
+	fails_with 66 train new train.bin
+	says 'train.bin: a token file is named without .bin: train'
+	fails_with 2 train new --buffers
+	says '--buffers goes with --dry-run'
+	fails_with 2 moe-train eval --from "$STRAIGHT" --json --tsv
+	fails_with 66 moe-train status .
+	says 'not a run'
+	fails_with 66 moe-train eval --from nowhere
+	says 'no such directory'
+	fails_with 65 moe-optstep --from "$STRAIGHT" -o new < /dev/null
+	[ ! -e new ]
+	# A finished run of something else is not "already done".
+	fails_with 2 moe-train run -j 1 -c tiny.yaml -o "$STRAIGHT" data.seq_len=64
+	says 'use another RUN directory'
+	fails_with 65 moe-tokenize info tiny.yaml
+	says 'not a tokenizer.json'
+}

@@ -109,6 +109,20 @@ static int check_all(struct tokenfile *f)
     return f->bin.size <= TOKENFILE_VERIFY_MAX ? tokenfile_verify(f) : 0;
 }
 
+/* What a person who completes file names gives us. */
+static int check_prefix(const char *prefix)
+{
+    static const char *const ext[] = { ".bin", ".idx", ".json" };
+    size_t n = strlen(prefix);
+
+    for (size_t i = 0; i < sizeof ext / sizeof ext[0]; i++) {
+        size_t k = strlen(ext[i]);
+        if (n > k && strcmp(prefix + n - k, ext[i]) == 0 && fs_exists(prefix))
+            return err_set(ERR_NOINPUT, "%s: a token file is named without %s: %.*s", prefix, ext[i], (int)(n - k), prefix);
+    }
+    return 0;
+}
+
 int tokenfile_open(const char *prefix, struct tokenfile **out)
 {
     int rc;
@@ -124,6 +138,8 @@ int tokenfile_open(const char *prefix, struct tokenfile **out)
         rc = err_set(ERR_DATA, "%s: no sidecar %s: not a finished token file of moe-tokenize encode", prefix, f->json_path);
         goto out;
     }
+    if (!fs_exists(f->json_path))
+        TRY_OUT(rc, check_prefix(prefix));
     TRY_OUT(rc, sidecar_read(f->json_path, &f->side));
     TRY_OUT(rc, fs_map(f->idx_path, &f->idx));
     TRY_OUT(rc, fs_map(f->bin_path, &f->bin));

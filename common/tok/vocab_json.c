@@ -394,6 +394,11 @@ int tok_vocab_parse(const char *name, const char *text, size_t n, struct tok_voc
 {
     json_t *root;
     *out = NULL;
+    size_t at = 0;
+    while (at < n && strchr(" \t\r\n", text[at]) && text[at])
+        at++;
+    if (at == n || text[at] != '{')
+        return err_set(ERR_DATA, "%s: not a tokenizer.json", name);
     TRY(json_load_text(name, text, n, &root));
     int rc = read_root(name, root, out);
     json_decref(root);

@@ -215,8 +215,8 @@ static int spare_vocab(const struct job *j)
 static void report(const struct job *j, const struct tokenfile_info *i)
 {
     char docs[32], tokens[32], text[32];
-    log_info("%s: %s documents, %s tokens of %s, %.2f bytes a token", j->o->output, units_count(docs, i->documents),
-             units_count(tokens, i->tokens), units_bytes(text, (double)i->text_bytes),
+    log_info("%s: %s document%s, %s token%s of %s, %.2f bytes a token", j->o->output, units_count(docs, i->documents),
+             i->documents == 1 ? "" : "s", units_count(tokens, i->tokens), i->tokens == 1 ? "" : "s", units_bytes(text, (double)i->text_bytes),
              i->tokens > 0 ? (double)i->text_bytes / (double)i->tokens : 0.0);
 }
 

@@ -35,7 +35,8 @@ static uint64_t word(const unsigned char b[8])
 static int check_length(const char *where, uint64_t n)
 {
     if (n > ST_HEADER_MAX)
-        return err_set(ERR_DATA, "%s: a header of %" PRIu64 " bytes, over the limit of %u", where, n, ST_HEADER_MAX);
+        return err_set(ERR_DATA, "%s: not safetensors, or damaged: a header of %" PRIu64 " bytes, over the limit of %u",
+                       where, n, ST_HEADER_MAX);
     return 0;
 }
 
