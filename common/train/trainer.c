@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "base/fs.h"
 #include "base/log.h"
+#include "dev/timed.h"
 #include "dev/trace.h"
 
 static const void *io_weight(void *ctx, int i)
@@ -146,6 +147,8 @@ static int load_vocab(struct trainer *t)
     struct fs_blob blob = { 0 };
 
     t->eod = -1;
+    if (o->what & TRAINER_SYNTHETIC)
+        return 0;
     if (o->tokenizer_text) {
         t->vocab_text = malloc(o->tokenizer_bytes + 1);
         if (!t->vocab_text)
@@ -175,7 +178,7 @@ static int open_data(struct trainer *t)
     unsigned what = (t->opts.what & TRAINER_DATA ? LOADER_TRAIN : 0) | (t->opts.what & TRAINER_VALID ? LOADER_VALID : 0);
     struct loader_vocab v = { .vocab_size = t->cfg->model.vocab_size };
 
-    if (!what || t->opts.plan_only)
+    if (!what || t->opts.plan_only || t->opts.what & TRAINER_SYNTHETIC)
         return 0;
     if (t->vocab) {
         v.hash = tok_vocab_hash(t->vocab);
@@ -209,6 +212,8 @@ int trainer_open(const struct run_config *cfg, const struct trainer_options *o, 
         rc = err_set(ERR_ABSENT, "device %s does not compute in fp32", o->device);
         goto out;
     }
+    if (o->timed)
+        TRY_OUT(rc, timed_open(&real, &real));
     TRY_OUT(rc, trace_open(&real, &trace));
     mem_record(t->mem);
     t->dev = trace;

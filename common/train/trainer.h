@@ -29,6 +29,7 @@ enum {
     TRAINER_DATA = 8,           /* training sets */
     TRAINER_VALID = 16,         /* validation sets */
     TRAINER_DECODE = 32,        /* key/value cache */
+    TRAINER_SYNTHETIC = 64,     /* with TRAINER_DATA: batches of synthetic.h, no file and no tokenizer is read */
 };
 
 struct trainer_options {
@@ -36,6 +37,7 @@ struct trainer_options {
     const char *device;         /* "cpu", "ref" */
     int threads;                /* 0: the affinity mask */
     int64_t max_positions;      /* TRAINER_DECODE: length of the cache */
+    _Bool timed;                /* the device is one of timed.h around the one named */
     _Bool plan_only;            /* stop after the plan: nothing is reserved, no data is opened */
     /* The bytes of tokenizer.json and their name, when they do not come from cfg->tokenizer. */
     const char *tokenizer_name, *tokenizer_text;

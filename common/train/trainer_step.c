@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "base/err.h"
+#include "train/synthetic.h"
 
 static double now(void)
 {
@@ -31,6 +32,22 @@ static struct model_batch batch_of(struct trainer *t, double *pairs)
                                  .positions = b->positions };
 }
 
+static int next_samples(struct trainer *t, int64_t first, int64_t n)
+{
+    if (!(t->opts.what & TRAINER_SYNTHETIC))
+        return loader_samples(t->loader, first, n, &t->batch);
+    synthetic_samples(t->cfg, first, n, &t->batch);
+    return 0;
+}
+
+static int valid_targets(struct trainer *t, int64_t first, int64_t n, int64_t *out)
+{
+    if (!(t->opts.what & TRAINER_SYNTHETIC))
+        return loader_valid_targets(t->loader, first, n, out);
+    *out = synthetic_valid_targets(t->cfg, first, n);
+    return 0;
+}
+
 int trainer_gradients(struct trainer *t, struct step_facts *f)
 {
     const struct run_config *c = t->cfg;
@@ -41,7 +58,7 @@ int trainer_gradients(struct trainer *t, struct step_facts *f)
     memset(f, 0, sizeof *f);
     f->step = t->step + 1;
     f->n_tokens = c->tokens_per_step;
-    TRY(loader_valid_targets(t->loader, first, n, &f->n_valid));
+    TRY(valid_targets(t, first, n, &f->n_valid));
     f->data_s = now() - t0;
     memset(t->counts, 0, (size_t)cells * sizeof *t->counts);
     if (f->n_valid == 0)
@@ -50,7 +67,7 @@ int trainer_gradients(struct trainer *t, struct step_facts *f)
     for (int64_t i = 0; i < n; i += per_micro) {
         struct model_sums sums = { 0 };
         t0 = now();
-        TRY(loader_samples(t->loader, first + i, per_micro, &t->batch));
+        TRY(next_samples(t, first + i, per_micro));
         struct model_batch b = batch_of(t, &f->pairs);
         f->data_s += now() - t0;
         t0 = now();

@@ -347,6 +347,8 @@ def main():
 
     times, losses, first_step = [], [], None
     for step in range(1, args.warmup + args.steps + 1):
+        if step == args.warmup + 1:
+            cpu_begin = time.process_time()
         begin = time.perf_counter()
         scale = min(1.0, step / warm) if warm else 1.0
         muon.lr = lrs[0] * scale
@@ -379,6 +381,7 @@ def main():
         if args.trace:
             print(f"step {step} loss {total:.4f} {end - begin:.3f} s, optimizer {end - optim_begin:.3f} s", file=sys.stderr, flush=True)
 
+    cpu_s = (time.process_time() - cpu_begin) / len(times)
     step_s = statistics.median(s for s, _ in times)
     best = min(s for s, _ in times)
     flops = step_flops(model, config, tokens_per_step)
@@ -386,7 +389,7 @@ def main():
         "schema": "moe.baseline/1", "mode": args.mode, "ns": args.ns, "documents": args.documents, "threads": args.threads,
         "parameters": sum(p.numel() for p in model.parameters()), "tokens_per_step": tokens_per_step, "steps": len(times),
         "tok_s": round(tokens_per_step / step_s, 1), "best_tok_s": round(tokens_per_step / best, 1),
-        "step_s": round(step_s, 4), "optim_s": round(statistics.median(o for _, o in times), 4),
+        "step_s": round(step_s, 4), "cpu_s": round(cpu_s, 4), "optim_s": round(statistics.median(o for _, o in times), 4),
         "gflop_s": round(flops / step_s / 1e9, 2), "first_step_s": round(first_step, 2),
         "peak_rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, "losses": [round(x, 5) for x in losses],
         "torch": torch.__version__, "transformers": transformers.__version__}))
