@@ -5,41 +5,58 @@
  * durable before `latest` points at it, and only then may an older checkpoint
  * go.  A step that was saved before (a run that went back and came again) is
  * exchanged for the new one in a single rename. */
-#include "ckpt/save.h"
-
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/arena.h"
-#include "base/err.h"
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/pool.h"
 #include "ckpt/dir.h"
 #include "ckpt/run.h"
+#include "ckpt/save_impl.h"
+#include "comm/comm.h"
 
-struct save_tensor {
-    enum ckpt_group group;
-    const char *name;
-    enum dtype dtype;
-    int n_dims;
-    int64_t *shape;
-    uint64_t bytes;
-    const void *data;
-    int shard;                  /* within its group */
-};
+/* ---- ranks */
 
-struct ckpt_save {
-    struct arena *arena;
-    const char *run_dir, *ckpt_dir, *final, *temp;
-    uint64_t shard_bytes;
-    struct save_tensor *t;      /* [n], in the order of the calls */
-    int64_t n, room;
-    struct manifest m;
-    int room_files;
-    _Bool written, has_optim;
-};
+int save_agree(struct ckpt_save *s, int rc)
+{
+    return s->comm ? comm_agree(s->comm, rc) : rc;
+}
+
+void save_must(struct ckpt_save *s, int rc)
+{
+    if (rc < 0)
+        comm_abort(s->comm, rc, "%s: %s", s->temp, err_msg());
+}
+
+void save_collect(struct ckpt_save *s, const char *p, int64_t n, const char **all, const int64_t **ends)
+{
+    int64_t *e = arena_array(s->arena, (size_t)s->size, sizeof *e);
+    char *joined = NULL;
+
+    *ends = e;
+    if (!s->comm) {
+        e[0] = n;
+        *all = p;
+        return;
+    }
+    save_must(s, comm_gather_bytes(s->arena, s->comm, p, n, &joined, e));
+    *all = joined;
+}
+
+/* A failure outside the collective calls.  Alone it is returned at once; one of
+ * several ranks has to wait for the others. */
+static int keep_error(struct ckpt_save *s, int rc)
+{
+    if (rc < 0 && s->kept.code == 0) {
+        err_take(&s->kept);
+        s->kept.code = rc;
+        if (s->size == 1)
+            err_put(&s->kept);
+    }
+    return s->size > 1 ? 0 : rc;
+}
 
 /* What is in the way: leftovers, and this step without its MANIFEST. */
 static int sweep(struct ckpt_save *s)
@@ -57,6 +74,14 @@ size_t ckpt_save_memory(int64_t n_tensors)
     return ((size_t)1 << 20) + (size_t)n_tensors * 2048;
 }
 
+/* Rows are remembered, become parts, and those lines of the MANIFEST; a rank
+ * has a file or two, with a line each; rows in transit need their buffer. */
+size_t ckpt_save_memory_ranks(int64_t n_tensors, int64_t n_rows, int n_ranks, uint64_t largest_split)
+{
+    return ckpt_save_memory(n_tensors) + (size_t)n_rows * 512 + (size_t)n_ranks * 2048 +
+           (size_t)(largest_split < ST_PART_BYTES ? largest_split : ST_PART_BYTES);
+}
+
 static int begin(struct ckpt_save *s)
 {
     _Bool fresh = !fs_is_dir(s->ckpt_dir);
@@ -70,8 +95,8 @@ static int begin(struct ckpt_save *s)
     return fs_mkdir(s->temp);
 }
 
-int ckpt_save_begin(const char *run_dir, const struct manifest_info *info, uint64_t shard_bytes,
-                    struct ckpt_save **out)
+int ckpt_save_begin_ranks(struct comm *c, const char *run_dir, const struct manifest_info *info, uint64_t shard_bytes,
+                          struct ckpt_save **out)
 {
     struct arena *a = arena_new();
     struct ckpt_save *s = arena_alloc(a, sizeof *s);
@@ -79,19 +104,31 @@ int ckpt_save_begin(const char *run_dir, const struct manifest_info *info, uint6
     int rc;
 
     s->arena = a;
+    s->comm = c;
+    s->rank = c ? comm_rank(c) : 0;
+    s->size = c ? comm_size(c) : 1;
     s->run_dir = arena_strdup(a, run_dir);
     s->ckpt_dir = fs_join(a, run_dir, "ckpt");
     s->final = fs_join(a, s->ckpt_dir, ckpt_step_name(step, info->step));
     s->temp = arena_printf(a, "%s.tmp", s->final);
     s->shard_bytes = shard_bytes ? shard_bytes : CKPT_SHARD_BYTES;
+    s->declared = hash_begin();
+    hash_add(s->declared, step, strlen(step));
+    hash_add(s->declared, &s->shard_bytes, sizeof s->shard_bytes);
     s->m.info = *info;
-    rc = begin(s);
+    rc = save_agree(s, s->rank == 0 ? begin(s) : 0);
     if (rc < 0) {
         ckpt_save_abort(s);
         return rc;
     }
     *out = s;
     return 0;
+}
+
+int ckpt_save_begin(const char *run_dir, const struct manifest_info *info, uint64_t shard_bytes,
+                    struct ckpt_save **out)
+{
+    return ckpt_save_begin_ranks(NULL, run_dir, info, shard_bytes, out);
 }
 
 void ckpt_save_abort(struct ckpt_save *s)
@@ -101,19 +138,64 @@ void ckpt_save_abort(struct ckpt_save *s)
     if (!s)
         return;
     err_take(&why);
-    fs_remove_tree(s->temp);
+    for (int i = 0; s->writers && i < s->plan.n_files; i++)
+        st_writer_free(s->writers[i]);
+    if (s->rank == 0)
+        fs_remove_tree(s->temp);
     err_put(&why);
+    if (s->declared)
+        hash_end(s->declared);
+    pool_free(s->stage);
     pool_free(s->t);
     arena_free(s->arena);
 }
 
-int ckpt_save_tensor(struct ckpt_save *s, enum ckpt_group group, const char *name, enum dtype dtype,
-                     int n_dims, const int64_t *shape, const void *data)
+/* ---- what there is to save */
+
+/* Against our own mistakes: rows that leave a gap, or lie where nobody is. */
+static int check_rows(const struct ckpt_save *s, const struct save_tensor *t, const struct ckpt_rows *rows, int n_rows)
+{
+    int64_t height = t->n_dims ? t->shape[0] : 1, at = 0;
+
+    for (int i = 0; i < n_rows; i++) {
+        const struct ckpt_rows *r = &rows[i];
+        int64_t last;
+
+        if (r->n_rows < 0 || r->first_row != at)
+            break;
+        at += r->n_rows;
+        last = r->holder + (int64_t)(r->n_holders - 1) * r->stride;
+        if (r->n_holders < 1 || r->holder < 0 || (r->n_holders > 1 && r->stride < 1) || last >= s->size)
+            return err_set(ERR_BUG, "tensor \"%s\": rows %" PRId64 " and on lie on ranks that do not exist", t->name, r->first_row);
+        if (!r->data && t->bytes && r->n_rows && save_plan_holds(r, s->rank))
+            return err_set(ERR_BUG, "tensor \"%s\": rows %" PRId64 " and on are not there", t->name, r->first_row);
+    }
+    return at == height ? 0 : err_set(ERR_BUG, "tensor \"%s\": what the ranks hold does not make up its %" PRId64 " rows", t->name, height);
+}
+
+static void declare(struct ckpt_save *s, const struct save_tensor *t)
+{
+    int64_t head[4] = { t->group, t->dtype, t->n_dims, t->n_rows };
+
+    hash_add(s->declared, head, sizeof head);
+    hash_add(s->declared, t->name, strlen(t->name) + 1);
+    if (t->n_dims)
+        hash_add(s->declared, t->shape, (size_t)t->n_dims * sizeof *t->shape);
+    for (int i = 0; i < t->n_rows; i++) {
+        const struct ckpt_rows *r = &t->rows[i];
+        int64_t v[5] = { r->first_row, r->n_rows, r->holder, r->stride, r->n_holders };
+
+        hash_add(s->declared, v, sizeof v);
+    }
+}
+
+static int add_tensor(struct ckpt_save *s, enum ckpt_group group, const char *name, enum dtype dtype,
+                      int n_dims, const int64_t *shape, const struct ckpt_rows *rows, int n_rows)
 {
     struct save_tensor *t;
     uint64_t bytes = dtype_size(dtype);
 
-    BUG_ON(s->written || n_dims < 0 || n_dims > ST_MAX_DIMS);
+    BUG_ON(s->settled || n_dims < 0 || n_dims > ST_MAX_DIMS || n_rows < 1);
     for (int i = 0; i < n_dims; i++)
         if (shape[i] < 0 || __builtin_mul_overflow(bytes, (uint64_t)shape[i], &bytes))
             return err_set(ERR_BUG, "tensor \"%s\": its shape is negative or overflows", name);
@@ -126,14 +208,39 @@ int ckpt_save_tensor(struct ckpt_save *s, enum ckpt_group group, const char *nam
         s->t = bigger;
         s->room = room;
     }
-    t = &s->t[s->n++];
+    t = &s->t[s->n];
     *t = (struct save_tensor){ .group = group, .name = arena_strdup(s->arena, name), .dtype = dtype,
-                               .n_dims = n_dims, .bytes = bytes, .data = data };
+                               .n_dims = n_dims, .bytes = bytes };
     t->shape = arena_array(s->arena, (size_t)n_dims + 1, sizeof *t->shape);
     if (n_dims)
         memcpy(t->shape, shape, (size_t)n_dims * sizeof *shape);
+    t->row_bytes = n_dims && shape[0] ? bytes / (uint64_t)shape[0] : bytes;
+    TRY(check_rows(s, t, rows, n_rows));
+    /* A rank without rows of this tensor has no part in it. */
+    t->rows = arena_array(s->arena, (size_t)n_rows, sizeof *t->rows);
+    for (int i = 0; i < n_rows; i++)
+        if (rows[i].n_rows)
+            t->rows[t->n_rows++] = rows[i];
+    if (t->n_rows == 0)
+        t->rows[t->n_rows++] = rows[0];
+    declare(s, t);
+    s->n++;
     s->has_optim |= group == CKPT_OPTIM;
     return 0;
+}
+
+int ckpt_save_rows(struct ckpt_save *s, enum ckpt_group group, const char *name, enum dtype dtype,
+                   int n_dims, const int64_t *shape, const struct ckpt_rows *rows, int n_rows)
+{
+    return keep_error(s, add_tensor(s, group, name, dtype, n_dims, shape, rows, n_rows));
+}
+
+int ckpt_save_tensor(struct ckpt_save *s, enum ckpt_group group, const char *name, enum dtype dtype,
+                     int n_dims, const int64_t *shape, const void *data)
+{
+    struct ckpt_rows all = { .n_rows = n_dims ? shape[0] : 1, .stride = 1, .n_holders = s->size, .data = data };
+
+    return ckpt_save_rows(s, group, name, dtype, n_dims, shape, &all, 1);
 }
 
 /* ---- files */
@@ -166,11 +273,13 @@ static int put_file(struct ckpt_save *s, const char *name, const void *data, siz
     return fs_out_commit(f);
 }
 
-int ckpt_save_file(struct ckpt_save *s, const char *name, const void *data, size_t n)
+static int add_file(struct ckpt_save *s, const char *name, const void *data, size_t n)
 {
     struct manifest_file *f;
 
     BUG_ON(!strcmp(name, MANIFEST_NAME) || strchr(name, '/'));
+    if (s->rank != 0)
+        return 0;
     TRY(put_file(s, name, data, n));
     f = list_file(s, name);
     f->bytes = n;
@@ -178,77 +287,74 @@ int ckpt_save_file(struct ckpt_save *s, const char *name, const void *data, size
     return 0;
 }
 
-static const char *shard_name(struct ckpt_save *s, enum ckpt_group group, int i, int n)
+int ckpt_save_file(struct ckpt_save *s, const char *name, const void *data, size_t n)
 {
-    return group == CKPT_MODEL ? arena_printf(s->arena, "model-%05d-of-%05d.safetensors", i + 1, n)
-                               : arena_printf(s->arena, "optim/optim-%05d-of-%05d.safetensors", i + 1, n);
+    return keep_error(s, add_file(s, name, data, n));
 }
 
-/* Fills shards in order; returns their number. */
-static int cut_shards(struct ckpt_save *s, enum ckpt_group group)
+/* ---- before anything is written */
+
+static int same_everywhere(struct ckpt_save *s)
 {
-    uint64_t in_shard = 0;
-    int n = 0;
+    struct hash mine = hash_end(s->declared), *all;
+
+    s->declared = NULL;
+    if (!s->comm)
+        return 0;
+    all = arena_array(s->arena, (size_t)s->size, sizeof *all);
+    save_must(s, comm_all_gather(s->comm, &mine, sizeof mine, all));
+    for (int i = 1; i < s->size; i++)
+        if (!hash_eq(&all[i], &all[0]))
+            return err_set(ERR_BUG, "rank %d saves other tensors than rank 0", i);
+    return 0;
+}
+
+/* Where rows of other ranks arrive: the largest piece there can be. */
+static int make_stage(struct ckpt_save *s)
+{
+    uint64_t most = 0;
 
     for (int64_t i = 0; i < s->n; i++) {
-        struct save_tensor *t = &s->t[i];
+        const struct save_tensor *t = &s->t[i];
+        uint64_t piece = t->bytes < ST_PART_BYTES ? t->bytes : ST_PART_BYTES;
 
-        if (t->group != group)
-            continue;
-        if (n == 0 || (in_shard && t->bytes > s->shard_bytes - (in_shard < s->shard_bytes ? in_shard : s->shard_bytes))) {
-            n++;
-            in_shard = 0;
-        }
-        t->shard = n - 1;
-        in_shard += t->bytes;
+        for (int k = 0; k < t->n_rows && t->writer == s->rank && piece > most; k++)
+            if (!save_plan_holds(&t->rows[k], s->rank))
+                most = piece;
     }
-    return n;
+    if (most && !(s->stage = pool_alloc((size_t)most)))
+        return err_set(ERR_IO, "%s: no memory for %" PRIu64 " bytes of rows from other ranks", s->temp, most);
+    return 0;
 }
 
-static void list_tensor(struct ckpt_save *s, const struct save_tensor *t, int i_file, const struct st_part *parts, int n)
+static int prepare(struct ckpt_save *s)
 {
-    struct st_part *copy = arena_array(s->arena, (size_t)n + 1, sizeof *copy);
-
-    if (n)
-        memcpy(copy, parts, (size_t)n * sizeof *copy);
-    s->m.tensors[s->m.n_tensors++] = (struct manifest_tensor){
-        .name = t->name, .i_file = i_file, .type = dtype_name(t->dtype), .n_dims = t->n_dims,
-        .shape = t->shape, .parts = copy, .n_parts = n,
-    };
+    if (s->rank == 0 && s->has_optim)
+        TRY(fs_mkdir(fs_join(s->arena, s->temp, "optim")));
+    return make_stage(s);
 }
 
-static int write_shard(struct ckpt_save *s, enum ckpt_group group, int shard, const char *name)
+int save_settle(struct ckpt_save *s)
 {
-    struct st_writer *w = st_writer_new();
-    struct manifest_file *f;
-    int64_t i;
-    int rc = 0, k = 0, n;
+    int rc;
 
-    st_writer_meta(w, "format", group == CKPT_MODEL ? "pt" : "moe.optim/1");
-    for (i = 0; i < s->n; i++)
-        if (s->t[i].group == group && s->t[i].shard == shard)
-            TRY_OUT(rc, st_writer_add(w, s->t[i].name, s->t[i].dtype, s->t[i].n_dims, s->t[i].shape));
-    TRY_OUT(rc, st_writer_begin(w, fs_join(s->arena, s->temp, name)));
-    for (i = 0; i < s->n; i++)
-        if (s->t[i].group == group && s->t[i].shard == shard)
-            TRY_OUT(rc, st_writer_put(w, k++, 0, s->t[i].data, (size_t)s->t[i].bytes));
-    TRY_OUT(rc, st_writer_end(w));
-    f = list_file(s, name);
-    f->is_tensors = 1;
-    f->bytes = st_writer_bytes(w);
-    f->hash = st_writer_head_hash(w);
-    for (i = 0, k = 0; i < s->n; i++)
-        if (s->t[i].group == group && s->t[i].shard == shard) {
-            const struct st_part *parts = st_writer_parts(w, k++, &n);
-
-            list_tensor(s, &s->t[i], s->m.n_files - 1, parts, n);
-        }
-out:
-    st_writer_free(w);
-    return rc;
+    if (s->settled)
+        return 0;
+    s->settled = 1;
+    /* First, since a rank that failed has another list. */
+    TRY(save_agree(s, s->kept.code ? err_put(&s->kept) : 0));
+    rc = same_everywhere(s);
+    if (rc == 0) {
+        save_plan(s->arena, s->t, s->n, s->size, s->shard_bytes, &s->plan);
+        s->writers = arena_array(s->arena, (size_t)s->plan.n_files + 1, sizeof *s->writers);
+        rc = prepare(s);
+    }
+    return save_agree(s, rc);
 }
 
-static int write_index(struct ckpt_save *s, enum ckpt_group group, int n_shards, const char *name)
+/* ---- what was written */
+
+static int write_index(struct ckpt_save *s, enum ckpt_group group, const char *name)
 {
     struct json_out *j = json_new_pretty();
     struct manifest_file *f;
@@ -265,7 +371,7 @@ static int write_index(struct ckpt_save *s, enum ckpt_group group, int n_shards,
     json_obj(j, "weight_map");
     for (int64_t i = 0; i < s->n; i++)
         if (s->t[i].group == group)
-            json_put_str(j, s->t[i].name, fs_base(shard_name(s, group, s->t[i].shard, n_shards)));
+            json_put_str(j, s->t[i].name, fs_base(s->plan.files[s->t[i].i_file].name));
     json_obj_end(j);
     json_obj_end(j);
     text = arena_printf(s->arena, "%s\n", json_text(j, NULL));
@@ -278,27 +384,87 @@ static int write_index(struct ckpt_save *s, enum ckpt_group group, int n_shards,
     return 0;
 }
 
-static int write_group(struct ckpt_save *s, enum ckpt_group group, const char *index)
+/* Another rank's file system may be another one, or may have lost the end of
+ * the file: the MANIFEST must not vouch for what rank 0 cannot see. */
+static int look_at(struct ckpt_save *s, const struct save_file *f, uint64_t bytes)
 {
-    int n = cut_shards(s, group);
+    const char *path = fs_join(s->arena, s->temp, f->name);
+    uint64_t seen;
+    int rc = fs_file_size(path, &seen);
 
-    TRY(write_index(s, group, n, index));
-    for (int i = 0; i < n; i++)
-        TRY(write_shard(s, group, i, shard_name(s, group, i, n)));
+    if (rc == 0 && seen != bytes)
+        rc = err_set(ERR_IO, "%s: %" PRIu64 " bytes here, %" PRIu64 " were written", path, seen, bytes);
+    if (rc < 0 && f->writer != 0) {
+        err_add("written by rank %d", f->writer);
+        rc = ERR_IO;
+    }
+    return rc;
+}
+
+/* Lists one file and its tensors from the record of its writer. */
+static int list_shard(struct ckpt_save *s, const struct save_file *f, const char **at, const char *end)
+{
+    struct manifest_file *m = list_file(s, f->name);
+
+    m->is_tensors = 1;
+    TRY(save_write_take_file(at, end, &m->bytes, &m->hash));
+    TRY(look_at(s, f, m->bytes));
+    for (int64_t k = 0; k < f->n; k++) {
+        const struct save_tensor *t = &s->t[s->plan.order[f->first + k]];
+        struct st_part *parts;
+        int n;
+
+        TRY(save_write_take_parts(at, end, s->arena, &parts, &n));
+        s->m.tensors[s->m.n_tensors++] = (struct manifest_tensor){
+            .name = t->name, .i_file = s->m.n_files - 1, .type = dtype_name(t->dtype), .n_dims = t->n_dims,
+            .shape = t->shape, .parts = parts, .n_parts = n,
+        };
+    }
     return 0;
+}
+
+static int list_group(struct ckpt_save *s, enum ckpt_group group, const char *index, const char **at, const char *const *end)
+{
+    TRY(write_index(s, group, index));
+    for (int i = 0; i < s->plan.n_files; i++) {
+        const struct save_file *f = &s->plan.files[i];
+
+        if (f->group == group)
+            TRY(list_shard(s, f, &at[f->writer], end[f->writer]));
+    }
+    return 0;
+}
+
+static int list_all(struct ckpt_save *s, const char *all, const int64_t *ends)
+{
+    const char **at = arena_array(s->arena, (size_t)s->size, sizeof *at);
+    const char **end = arena_array(s->arena, (size_t)s->size, sizeof *end);
+
+    for (int i = 0; i < s->size; i++) {
+        at[i] = all + (i ? ends[i - 1] : 0);
+        end[i] = all + ends[i];
+    }
+    s->m.tensors = arena_array(s->arena, (size_t)s->n + 1, sizeof *s->m.tensors);
+    TRY(list_group(s, CKPT_MODEL, CKPT_INDEX_NAME, at, end));
+    if (!s->has_optim)
+        return 0;
+    TRY(list_group(s, CKPT_OPTIM, CKPT_OPTIM_INDEX_NAME, at, end));
+    return fs_sync_dir(fs_join(s->arena, s->temp, "optim"));
 }
 
 int ckpt_save_write(struct ckpt_save *s)
 {
+    const int64_t *ends;
+    const char *all;
+    char *record;
+    int64_t n;
+
     BUG_ON(s->written);
     s->written = 1;
-    s->m.tensors = arena_array(s->arena, (size_t)s->n + 1, sizeof *s->m.tensors);
-    TRY(write_group(s, CKPT_MODEL, CKPT_INDEX_NAME));
-    if (!s->has_optim)
-        return 0;
-    TRY(fs_mkdir(fs_join(s->arena, s->temp, "optim")));
-    TRY(write_group(s, CKPT_OPTIM, CKPT_OPTIM_INDEX_NAME));
-    return fs_sync_dir(fs_join(s->arena, s->temp, "optim"));
+    TRY(save_settle(s));
+    TRY(save_agree(s, save_write_files(s, &record, &n)));
+    save_collect(s, record, n, &all, &ends);
+    return save_agree(s, s->rank == 0 ? list_all(s, all, ends) : 0);
 }
 
 /* ---- commit */
@@ -357,7 +523,7 @@ static int commit(struct ckpt_save *s, int keep)
 
 int ckpt_save_commit(struct ckpt_save *s, int keep)
 {
-    int rc = commit(s, keep);
+    int rc = save_agree(s, s->rank == 0 ? commit(s, keep) : 0);
 
     ckpt_save_abort(s);
     return rc;

@@ -29,7 +29,7 @@ struct out_tensor {
     uint64_t bytes;
     uint64_t begin;             /* in the data, from layout() */
     uint64_t *cuts;             /* [n_cuts] borders asked for */
-    int n_cuts;
+    int n_cuts, room_cuts;
     struct st_part *parts;      /* [n_parts] */
     int n_parts;
     uint64_t *filled;           /* [n_parts] bytes that have come */
@@ -132,22 +132,18 @@ int st_writer_add(struct st_writer *w, const char *name, enum dtype dtype, int n
 void st_writer_cut(struct st_writer *w, int i_tensor, uint64_t byte)
 {
     struct out_tensor *t = &w->t[i_tensor];
-    uint64_t *cuts;
     int i = t->n_cuts;
 
     BUG_ON(w->begun || byte > t->bytes);
     if (byte == 0 || byte == t->bytes)
         return;
-    for (int k = 0; k < t->n_cuts; k++)
-        if (t->cuts[k] == byte)
-            return;
-    cuts = arena_array(w->arena, (size_t)t->n_cuts + 1, sizeof *cuts);
-    if (t->n_cuts)
-        memcpy(cuts, t->cuts, (size_t)t->n_cuts * sizeof *cuts);
-    for (; i > 0 && cuts[i - 1] > byte; i--)
-        cuts[i] = cuts[i - 1];
-    cuts[i] = byte;
-    t->cuts = cuts;
+    while (i > 0 && t->cuts[i - 1] > byte)
+        i--;
+    if (i > 0 && t->cuts[i - 1] == byte)
+        return;
+    t->cuts = grow(w->arena, t->cuts, t->n_cuts, &t->room_cuts, sizeof *t->cuts);
+    memmove(t->cuts + i + 1, t->cuts + i, (size_t)(t->n_cuts - i) * sizeof *t->cuts);
+    t->cuts[i] = byte;
     t->n_cuts++;
 }
 
