@@ -102,6 +102,7 @@ cut() {
 
 @test "TERM, USR1, USR2 and HUP save and leave with 75, INT with 130" {
 	for sig in TERM USR1 USR2 HUP INT; do
+		rm -f rows log
 		moe-train run -j 1 --peak 100 -c tiny.yaml -o run train.steps=1000000 checkpoint.every=0 > rows 2> log 3>&- &
 		pid=$!
 		wait_for 20 grep -q moe.metrics rows

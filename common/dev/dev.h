@@ -109,14 +109,16 @@ struct dev_ops {
     void (*route_sort)(struct dev *d, const struct route_map *m);
     /* xs[r] = x[token_of[r]] */
     void (*rows_gather)(struct dev *d, struct mat xs, struct mat x, const int32_t *token_of);
-    /* y[t] = beta y[t] + sum over slots s of w[t][s] ys[row_of[t][s]], added in
-     * slot order in at least F32.  w.p NULL: weights are 1.  row_of NULL: k = 1
-     * and row t itself. */
+    /* The next three see a window of the sorted rows: ys and wr hold rows first,
+     * first + 1, ...; slots whose row lies outside take no part.
+     * y[t] = beta y[t] + sum over slots s of w[t][s] ys[row_of[t][s] - first],
+     * added in slot order in at least F32.  w.p NULL: weights are 1.  row_of
+     * NULL: k = 1 and row t itself. */
     void (*rows_combine)(struct dev *d, struct mat y, struct mat ys, struct mat w, const int32_t *row_of,
-                         int top_k, double beta);
-    /* wr[row_of[t][s]] = w[t][s], and back */
-    void (*slots_to_rows)(struct dev *d, struct mat wr, struct mat w, const int32_t *row_of);
-    void (*rows_to_slots)(struct dev *d, struct mat w, struct mat wr, const int32_t *row_of);
+                         int64_t first, int top_k, double beta);
+    /* wr[row_of[t][s] - first] = w[t][s], and back */
+    void (*slots_to_rows)(struct dev *d, struct mat wr, struct mat w, const int32_t *row_of, int64_t first);
+    void (*rows_to_slots)(struct dev *d, struct mat w, struct mat wr, const int32_t *row_of, int64_t first);
 
     /* --- ends ---------------------------------------------------------- */
     void (*embed_fwd)(struct dev *d, struct mat y, struct mat table, const int32_t *ids);

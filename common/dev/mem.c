@@ -63,7 +63,7 @@ enum { ALIGN = 64, PAGE = 4096, LARGE = 1 << 20 };
 
 static const char *const class_names[MEM_CLASS_N] = {
     [MEM_MASTER] = "master", [MEM_STATE] = "state", [MEM_GRAD] = "grad", [MEM_TABLE] = "table",
-    [MEM_BATCH] = "batch", [MEM_BOUNDARY] = "boundary", [MEM_ROUTING] = "routing", [MEM_ACT] = "act",
+    [MEM_SLOT] = "slot", [MEM_BATCH] = "batch", [MEM_BOUNDARY] = "boundary", [MEM_ROUTING] = "routing", [MEM_ACT] = "act",
     [MEM_ROWS] = "rows", [MEM_LOGITS] = "logits", [MEM_CACHE] = "cache", [MEM_OPTIM] = "optim",
     [MEM_WS] = "ws",
 };

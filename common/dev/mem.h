@@ -29,6 +29,7 @@ enum mem_class {
     MEM_STATE,          /* momentum, exp_avg, exp_avg_sq */
     MEM_GRAD,
     MEM_TABLE,          /* RoPE, byte lengths */
+    MEM_SLOT,           /* gathered weights and gradients on their way to owners */
     MEM_BATCH,          /* ids, targets, positions */
     MEM_BOUNDARY,       /* residual stream kept for backward */
     MEM_ROUTING,        /* saved indices, weights, counts */

@@ -4,6 +4,9 @@
  * No arithmetic of a layer stands here, and no order of a pass. */
 #include "model/block.h"
 
+#include "base/err.h"
+#include "comm/comm.h"
+
 struct mat block_take(struct model *m, enum mem_class c, const char *name, enum dtype dt, int64_t rows, int64_t cols, int64_t n)
 {
     void *p = mem_take(m->mem, c, name, (size_t)(m->o.micro_tokens * rows * cols) * dtype_size(dt));
@@ -54,4 +57,33 @@ int block_release(struct model *m, int layer, int pass)
 int block_reduce(struct model *m, int layer)
 {
     return m->io.reduce ? m->io.reduce(m->io.ctx, layer) : 0;
+}
+
+/* While a plan is recorded there is no data, and nobody on the other side. */
+int block_exchange(struct model *m, struct mat out, const int64_t *send_n, struct mat in, const int64_t *recv_n)
+{
+    size_t row = (size_t)out.cols * dtype_size(out.dt);
+    char *from = out.p, *to = in.p;
+
+    BUG_ON(out.ld != out.cols || in.ld != in.cols || in.cols != out.cols);
+    if (mem_recording(m->mem))
+        return 0;
+    TRY(m->ops->sync(m->dev));
+    for (int i = 0; i < m->dispatch.n_ranks; i++) {
+        m->send[i] = (struct comm_part){ .rank = i, .bytes = send_n[i] * (int64_t)row, .p = from };
+        m->recv[i] = (struct comm_part){ .rank = i, .bytes = recv_n[i] * (int64_t)row, .p = to };
+        from += (size_t)send_n[i] * row;
+        to += (size_t)recv_n[i] * row;
+    }
+    return comm_all_to_all(m->o.ep, m->send, m->dispatch.n_ranks, m->recv, m->dispatch.n_ranks);
+}
+
+int block_share_counts(struct model *m, int layer)
+{
+    const struct dispatch *d = &m->dispatch;
+
+    if (mem_recording(m->mem))
+        return 0;
+    return comm_all_gather(m->o.ep, dispatch_counts(d, layer, d->rank), d->n_experts * (int64_t)sizeof(int32_t),
+                           dispatch_counts(d, layer, 0));
 }

@@ -11,6 +11,7 @@
 #ifndef MODEL_BLOCK_H
 #define MODEL_BLOCK_H
 
+#include "model/dispatch.h"
 #include "model/model.h"
 
 /* What one pass over a batch knows. */
@@ -38,7 +39,7 @@ struct block {
     struct mat logits;          /* stat [n][E] */
     struct mat logits_in;       /* m in stat type; m itself when that is its type */
     int32_t *row_of, *token_of, *offsets;
-    struct mat xs, xgate, xup;  /* rows of the experts: [n*k][H], [n*k][I] x2 */
+    struct mat xs, xgate, xup;  /* rows of the experts kept from forward, see experts.c; p NULL: not kept */
     struct mat sgate, sup;      /* shared expert: [n][S] x2 */
     struct mat s;               /* its sigmoid gate: stat [n][1] */
 };
@@ -65,6 +66,9 @@ struct model {
     struct block *blocks;       /* [layers] at boundary_every 0, else [1] */
     struct mat *x;              /* [layers + 1] residual stream before each layer; p NULL: not there */
     void **expert_w, **expert_g;        /* [3][E] gate, up, down of the layer at hand */
+    struct dispatch dispatch;
+    struct comm_part *send, *recv;      /* [ep ranks] */
+    int32_t *host_offsets;      /* [E + 1] */
     int64_t row_moves;
     struct mat *cache_k, *cache_v;      /* [layers], NULL without a cache */
     int64_t n_cached;
@@ -82,6 +86,12 @@ int block_gather(struct model *m, int layer, int pass);
 int block_release(struct model *m, int layer, int pass);
 int block_reduce(struct model *m, int layer);
 
+/* Rows to and from the ranks of the expert-parallel group: send_n[i] rows of
+ * out, then the next, to rank i; recv_n[i] rows of in from it. */
+int block_exchange(struct model *m, struct mat out, const int64_t *send_n, struct mat in, const int64_t *recv_n);
+/* Every rank's expert counts of a layer, from its own. */
+int block_share_counts(struct model *m, int layer);
+
 /* ---- attention half */
 void attention_take(struct model *m, struct block *b, int64_t n);
 void attention_give(struct model *m, struct block *b);
@@ -93,10 +103,19 @@ void attention_bwd(struct model *m, int layer, struct block *b, const struct blo
 /* ---- expert half (or the dense MLP) */
 void moe_take(struct model *m, int layer, struct block *b, int64_t n);
 void moe_give(struct model *m, struct block *b);
-void moe_inner(struct model *m, int layer, struct block *b, const struct block_pass *p, _Bool replay);
-void moe_outer(struct model *m, int layer, struct block *b, const struct block_pass *p, struct mat x_out);
+int moe_inner(struct model *m, int layer, struct block *b, const struct block_pass *p, _Bool replay);
+int moe_outer(struct model *m, int layer, struct block *b, const struct block_pass *p, struct mat x_out);
 /* dx: gradient of x_out, becomes that of x_mid. */
-void moe_bwd(struct model *m, int layer, struct block *b, const struct block_pass *p, struct mat dx);
+int moe_bwd(struct model *m, int layer, struct block *b, const struct block_pass *p, struct mat dx);
+
+/* ---- the routed experts */
+void experts_take(struct model *m, struct block *b);
+void experts_give(struct model *m, struct block *b);
+int experts_plan(struct model *m, int layer, struct block *b);
+/* x_out += sum over chosen experts of w_e E_e(b->m). */
+int experts_fwd(struct model *m, int layer, struct block *b, const struct block_pass *p, struct mat x_out);
+/* dm = gradient of b->m through the experts, dw [n][k] that of their weights; dx: gradient of x_out. */
+int experts_bwd(struct model *m, int layer, struct block *b, const struct block_pass *p, struct mat dx, struct mat dm, struct mat dw);
 
 /* ---- ends */
 /* Cross entropy in chunks: nll [n] (device).  dx NULL: forward only; else the

@@ -27,6 +27,8 @@
 
 enum { MODEL_LAYER_EMBED = -1, MODEL_LAYER_HEAD = -2 };         /* "layers" of model_io; the head is final norm and lm_head */
 
+struct comm;
+
 enum aux_scope { AUX_SEQUENCE, AUX_BATCH };
 
 struct model_opts {
@@ -37,6 +39,8 @@ struct model_opts {
     double aux_coef, z_coef;
     enum aux_scope aux_scope;
     int64_t max_positions;      /* of the RoPE table: seq_len or the decoding length */
+    struct comm *ep;            /* the ranks that share the experts, in order of experts; NULL: alone */
+    int64_t rows_cap;           /* expert rows taken in one round; 0: all, alone */
 };
 
 /* pass: 0 forward, 1 backward.  gather(): the weights of the layer are readable
@@ -79,7 +83,10 @@ struct model;
 int model_new(struct arena *a, const struct param_table *t, const struct model_opts *o,
               struct dev *dev, struct mem *mem, const struct model_io *io, struct model **out);
 
-/* One micro-batch forward and backward.  inv_valid = 1 / valid targets of the
+/* With opts.ep set every call below that runs layers is Collective in it: all
+ * its ranks make the same calls, each with its own batch (perhaps an empty one).
+ *
+ * One micro-batch forward and backward.  inv_valid = 1 / valid targets of the
  * global batch: gradients are those of (sum nll)/valid + aux_coef aux/valid +
  * z_coef z/valid.  first: gradients are written, else added to.
  * counts [num_hidden_layers][E] gets += of the forward routing (dense layers untouched).

@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "base/err.h"
+#include "comm/comm.h"
 
 /* ---- set-up */
 
@@ -79,6 +80,11 @@ int model_new(struct arena *a, const struct param_table *t, const struct model_o
     m->cache_k = arena_array(a, layers, sizeof *m->cache_k);
     m->cache_v = arena_array(a, layers, sizeof *m->cache_v);
     m->host_positions = arena_array(a, (size_t)o->micro_tokens, sizeof *m->host_positions);
+    int n_ep = o->ep ? comm_size(o->ep) : 1;
+    m->send = arena_array(a, (size_t)n_ep, sizeof *m->send);
+    m->recv = arena_array(a, (size_t)n_ep, sizeof *m->recv);
+    m->host_offsets = arena_array(a, n_e + 1, sizeof *m->host_offsets);
+    dispatch_init(a, c, n_ep, o->ep ? comm_rank(o->ep) : 0, o->micro_tokens * c->num_experts_per_tok, o->rows_cap, &m->dispatch);
     void *p;
     TRY(mem_keep(mem, MEM_TABLE, "loss sums", 3 * sizeof(double), &p));
     m->sums = p;
@@ -124,14 +130,14 @@ static struct mat take_x(struct model *m, enum mem_class c, int64_t n)
 }
 
 /* A layer's whole forward; its buffers stay taken in b. */
-static void layer_fwd(struct model *m, int layer, struct block *b, const struct block_pass *p, struct mat x_in,
+static int layer_fwd(struct model *m, int layer, struct block *b, const struct block_pass *p, struct mat x_in,
                       _Bool replay, int64_t k0)
 {
     b->x_in = x_in;
     attention_take(m, b, p->n);
     attention_fwd(m, layer, b, p, k0);
     moe_take(m, layer, b, p->n);
-    moe_inner(m, layer, b, p, replay);
+    return moe_inner(m, layer, b, p, replay);
 }
 
 static void layer_give(struct model *m, struct block *b)
@@ -153,9 +159,9 @@ int model_forward(struct model *m, const struct block_pass *p, struct mat *x, in
         struct block *b = &m->blocks[0];
         TRY(block_gather(m, i, 0));
         take_routing(m, i, p->n);
-        layer_fwd(m, i, b, p, *x, 0, k0);
+        TRY(layer_fwd(m, i, b, p, *x, 0, k0));
         struct mat y = take_x(m, MEM_ACT, p->n);
-        moe_outer(m, i, b, p, y);
+        TRY(moe_outer(m, i, b, p, y));
         layer_give(m, b);
         block_give(m, &m->routing[i].w);
         block_give(m, x);
@@ -186,9 +192,9 @@ static int train_fwd(struct model *m, const struct model_batch *b, const struct 
         struct block *l = &m->blocks[keep ? i : 0];
         TRY(block_gather(m, i, 0));
         take_routing(m, i, p->n);
-        layer_fwd(m, i, l, p, m->x[i], 0, -1);
+        TRY(layer_fwd(m, i, l, p, m->x[i], 0, -1));
         m->x[i + 1] = take_x(m, i + 1 < n_layers && is_boundary(m, i + 1) ? MEM_BOUNDARY : MEM_ACT, p->n);
-        moe_outer(m, i, l, p, m->x[i + 1]);
+        TRY(moe_outer(m, i, l, p, m->x[i + 1]));
         if (!keep)
             layer_give(m, l);
         if (!is_boundary(m, i))
@@ -203,9 +209,9 @@ static int segment_fwd(struct model *m, const struct block_pass *p, int first, i
 {
     for (int i = first; i + 1 < end; i++) {
         TRY(block_gather(m, i, 1));
-        layer_fwd(m, i, m->blocks, p, m->x[i], 1, -1);
+        TRY(layer_fwd(m, i, m->blocks, p, m->x[i], 1, -1));
         m->x[i + 1] = take_x(m, MEM_ACT, p->n);
-        moe_outer(m, i, m->blocks, p, m->x[i + 1]);
+        TRY(moe_outer(m, i, m->blocks, p, m->x[i + 1]));
         layer_give(m, m->blocks);
         TRY(block_release(m, i, 1));
     }
@@ -222,8 +228,8 @@ static int train_bwd(struct model *m, const struct block_pass *p, struct mat dx)
             struct block *b = &m->blocks[keep ? i : 0];
             TRY(block_gather(m, i, 1));
             if (!keep)
-                layer_fwd(m, i, b, p, m->x[i], 1, -1);
-            moe_bwd(m, i, b, p, dx);
+                TRY(layer_fwd(m, i, b, p, m->x[i], 1, -1));
+            TRY(moe_bwd(m, i, b, p, dx));
             moe_give(m, b);
             attention_bwd(m, i, b, p, dx);
             attention_give(m, b);

@@ -10,6 +10,8 @@
  * the saved indices and weights. */
 #include "model/block.h"
 
+#include "base/err.h"
+
 static _Bool gated(const struct model *m) { return m->c->model_type == MODEL_QWEN2_MOE; }
 
 static int64_t shared_width(const struct model *m)
@@ -49,9 +51,7 @@ void moe_take(struct model *m, int layer, struct block *b, int64_t n)
     b->row_of = take_ints(m, "rows of slots", m->o.micro_tokens * k);
     b->token_of = take_ints(m, "tokens of rows", m->o.micro_tokens * k);
     b->offsets = take_ints(m, "rows of experts", c->num_experts + 1);
-    b->xs = block_take(m, MEM_ROWS, "expert rows", m->dt, k, c->hidden_size, n);
-    b->xgate = block_take(m, MEM_ROWS, "expert gate", m->dt, k, c->moe_intermediate_size, n);
-    b->xup = block_take(m, MEM_ROWS, "expert up", m->dt, k, c->moe_intermediate_size, n);
+    experts_take(m, b);
     if (shared_width(m)) {
         b->sgate = block_take(m, MEM_ACT, "shared gate", m->dt, 1, shared_width(m), n);
         b->sup = block_take(m, MEM_ACT, "shared up", m->dt, 1, shared_width(m), n);
@@ -71,30 +71,10 @@ void moe_give(struct model *m, struct block *b)
     give_ints(m, &b->row_of);
     give_ints(m, &b->token_of);
     give_ints(m, &b->offsets);
-    block_give(m, &b->xs);
-    block_give(m, &b->xgate);
-    block_give(m, &b->xup);
+    experts_give(m, b);
     block_give(m, &b->sgate);
     block_give(m, &b->sup);
     block_give(m, &b->s);
-}
-
-/* The three groups of the layer's experts; i: 0 gate, 1 up, 2 down. */
-static struct group experts(struct model *m, int layer, const struct block *b, int i, _Bool grads)
-{
-    const struct model_config *c = m->c;
-    int64_t n_e = c->num_experts;
-    int first = m->t->layers[layer].experts;
-    void **w = (grads ? m->expert_g : m->expert_w) + i * n_e;
-    for (int e = 0; e < n_e; e++) {
-        int at = first + 3 * e + i;
-        w[e] = grads ? m->io.grad(m->io.ctx, at) : (void *)(uintptr_t)m->io.weight(m->io.ctx, at);
-    }
-    return (struct group){
-        .n_experts = (int)n_e, .offsets = b->offsets, .w = w, .w_dt = grads ? m->st : m->dt,
-        .n_out = i < 2 ? c->moe_intermediate_size : c->hidden_size,
-        .n_in = i < 2 ? c->hidden_size : c->moe_intermediate_size,
-    };
 }
 
 static struct router router_of(struct model *m, int layer, const struct block *b, const struct block_pass *p)
@@ -131,7 +111,7 @@ static void route(struct model *m, int layer, struct block *b, const struct bloc
     m->ops->router_fwd(m->dev, &r);
 }
 
-void moe_inner(struct model *m, int layer, struct block *b, const struct block_pass *p, _Bool replay)
+int moe_inner(struct model *m, int layer, struct block *b, const struct block_pass *p, _Bool replay)
 {
     const struct model_config *c = m->c;
     const struct layer_params *l = &m->t->layers[layer];
@@ -142,7 +122,7 @@ void moe_inner(struct model *m, int layer, struct block *b, const struct block_p
     if (!model_is_moe(c, layer)) {
         ops->gemm(d, b->gate, b->m, 0, block_weight(m, l->dense_gate), 1, 0);
         ops->gemm(d, b->up, b->m, 0, block_weight(m, l->dense_up), 1, 0);
-        return;
+        return 0;
     }
     struct mat in = b->m;
     if (b->logits_in.p) {
@@ -156,11 +136,8 @@ void moe_inner(struct model *m, int layer, struct block *b, const struct block_p
         p->n, (int)c->num_experts_per_tok, (int)c->num_experts, m->routing[layer].idx, b->row_of, b->token_of, b->offsets
     };
     ops->route_sort(d, &map);
-    ops->rows_gather(d, b->xs, b->m, b->token_of);
-    m->row_moves++;
-    struct group gate = experts(m, layer, b, 0, 0), up = experts(m, layer, b, 1, 0);
-    ops->group_fwd(d, &gate, b->xgate, b->xs);
-    ops->group_fwd(d, &up, b->xup, b->xs);
+    if (!replay)
+        TRY(experts_plan(m, layer, b));
     if (b->sgate.p) {
         ops->gemm(d, b->sgate, b->m, 0, block_weight(m, l->shared_gate), 1, 0);
         ops->gemm(d, b->sup, b->m, 0, block_weight(m, l->shared_up), 1, 0);
@@ -169,15 +146,16 @@ void moe_inner(struct model *m, int layer, struct block *b, const struct block_p
         ops->gemm(d, b->s, in, 0, block_weight(m, l->shared_expert_gate), 1, 0);
         ops->sigmoid_fwd(d, b->s, b->s);
     }
+    return 0;
 }
 
-void moe_outer(struct model *m, int layer, struct block *b, const struct block_pass *p, struct mat x_out)
+int moe_outer(struct model *m, int layer, struct block *b, const struct block_pass *p, struct mat x_out)
 {
     const struct model_config *c = m->c;
     const struct layer_params *l = &m->t->layers[layer];
     const struct dev_ops *ops = m->ops;
     struct dev *d = m->dev;
-    int64_t n = p->n, k = c->num_experts_per_tok;
+    int64_t n = p->n;
 
     ops->copy(d, x_out.p, b->x_mid.p, (size_t)(n * c->hidden_size) * dtype_size(m->dt));
     if (!model_is_moe(c, layer)) {
@@ -185,7 +163,7 @@ void moe_outer(struct model *m, int layer, struct block *b, const struct block_p
         ops->swiglu_fwd(d, h, b->gate, b->up);
         ops->gemm(d, x_out, h, 0, block_weight(m, l->dense_down), 1, 1);
         block_give(m, &h);
-        return;
+        return 0;
     }
     if (b->sgate.p) {
         struct mat h = block_take(m, MEM_ACT, "shared hidden", m->dt, 1, shared_width(m), n);
@@ -193,24 +171,14 @@ void moe_outer(struct model *m, int layer, struct block *b, const struct block_p
         if (b->s.p) {
             struct mat y = block_take(m, MEM_ACT, "shared output", m->dt, 1, c->hidden_size, n);
             ops->gemm(d, y, h, 0, block_weight(m, l->shared_down), 1, 0);
-            ops->rows_combine(d, x_out, y, b->s, NULL, 1, 1);
+            ops->rows_combine(d, x_out, y, b->s, NULL, 0, 1, 1);
             block_give(m, &y);
         } else {
             ops->gemm(d, x_out, h, 0, block_weight(m, l->shared_down), 1, 1);
         }
         block_give(m, &h);
     }
-    struct mat h = block_take(m, MEM_ROWS, "expert hidden", m->dt, k, c->moe_intermediate_size, n);
-    struct mat ys = block_take(m, MEM_ROWS, "expert output", m->dt, k, c->hidden_size, n);
-    struct group down = experts(m, layer, b, 2, 0);
-    struct mat w = m->routing[layer].w;
-    w.rows = n;
-    ops->swiglu_fwd(d, h, b->xgate, b->xup);
-    ops->group_fwd(d, &down, ys, h);
-    ops->rows_combine(d, x_out, ys, w, b->row_of, (int)k, 1);
-    m->row_moves++;
-    block_give(m, &h);
-    block_give(m, &ys);
+    return experts_fwd(m, layer, b, p, x_out);
 }
 
 /* One SwiGLU MLP over all tokens: dm += its share.  w and dw as swiglu_bwd. */
@@ -228,41 +196,16 @@ static void mlp_bwd(struct model *m, struct mat gate, struct mat up, int i_gate,
 }
 
 /* dm = what comes home from the experts and the router. */
-static void routed_bwd(struct model *m, int layer, struct block *b, const struct block_pass *p, struct mat dx, struct mat dm)
+static int routed_bwd(struct model *m, int layer, struct block *b, const struct block_pass *p, struct mat dx, struct mat dm)
 {
     const struct model_config *c = m->c;
     const struct layer_params *l = &m->t->layers[layer];
     const struct dev_ops *ops = m->ops;
     struct dev *d = m->dev;
-    int64_t n = p->n, k = c->num_experts_per_tok;
-    struct mat w = m->routing[layer].w;
-    w.rows = n;
+    struct mat dw = block_take(m, MEM_ROUTING, "gradient of the weights", m->st, 1, c->num_experts_per_tok, p->n);
+    struct mat dlogits = block_take(m, MEM_ACT, "gradient of the router logits", m->st, 1, c->num_experts, p->n);
 
-    struct mat dys = block_take(m, MEM_ROWS, "gradient of the expert output", m->dt, k, c->hidden_size, n);
-    struct mat q = block_take(m, MEM_ROWS, "gradient of the expert hidden layer", m->dt, k, c->moe_intermediate_size, n);
-    struct mat wr = block_take(m, MEM_ROWS, "weights of rows", m->st, k, 1, n);
-    struct mat dwr = block_take(m, MEM_ROWS, "gradient of the weights of rows", m->st, k, 1, n);
-    struct mat dw = block_take(m, MEM_ROUTING, "gradient of the weights", m->st, 1, k, n);
-    struct mat dlogits = block_take(m, MEM_ACT, "gradient of the router logits", m->st, 1, c->num_experts, n);
-
-    ops->rows_gather(d, dys, dx, b->token_of);
-    m->row_moves++;
-    ops->slots_to_rows(d, wr, w, b->row_of);
-    struct group down = experts(m, layer, b, 2, 0), g_down = experts(m, layer, b, 2, 1);
-    ops->group_dgrad(d, &down, q, dys, 0);
-    ops->swiglu_bwd(d, b->xgate, b->xup, q, dwr, q, b->xgate, b->xup, wr);
-    ops->group_wgrad(d, &g_down, dys, q, p->beta);
-    struct group gate = experts(m, layer, b, 0, 0), g_gate = experts(m, layer, b, 0, 1);
-    struct group up = experts(m, layer, b, 1, 0), g_up = experts(m, layer, b, 1, 1);
-    ops->group_wgrad(d, &g_gate, b->xgate, b->xs, p->beta);
-    ops->group_wgrad(d, &g_up, b->xup, b->xs, p->beta);
-    /* dy is spent; dx takes its place. */
-    ops->group_dgrad(d, &gate, dys, b->xgate, 0);
-    ops->group_dgrad(d, &up, dys, b->xup, 1);
-    ops->rows_combine(d, dm, dys, (struct mat){ 0 }, b->row_of, (int)k, 0);
-    ops->rows_to_slots(d, dw, dwr, b->row_of);
-    m->row_moves++;
-
+    TRY(experts_bwd(m, layer, b, p, dx, dm, dw));
     struct router r = router_of(m, layer, b, p);
     r.forced = 1;
     r.dw = dw;
@@ -273,15 +216,12 @@ static void routed_bwd(struct model *m, int layer, struct block *b, const struct
     struct mat in = b->logits_in.p ? b->logits_in : b->m;
     block_linear_bwd(m, l->router, dlogits, in, dm, 1, p->beta);
 
-    block_give(m, &dys);
-    block_give(m, &q);
-    block_give(m, &wr);
-    block_give(m, &dwr);
     block_give(m, &dw);
     block_give(m, &dlogits);
+    return 0;
 }
 
-void moe_bwd(struct model *m, int layer, struct block *b, const struct block_pass *p, struct mat dx)
+int moe_bwd(struct model *m, int layer, struct block *b, const struct block_pass *p, struct mat dx)
 {
     const struct model_config *c = m->c;
     const struct layer_params *l = &m->t->layers[layer];
@@ -291,7 +231,7 @@ void moe_bwd(struct model *m, int layer, struct block *b, const struct block_pas
     if (!model_is_moe(c, layer)) {
         mlp_bwd(m, b->gate, b->up, l->dense_gate, l->dense_up, l->dense_down, none, none, b, p, dx, dm, 0);
     } else {
-        routed_bwd(m, layer, b, p, dx, dm);
+        TRY(routed_bwd(m, layer, b, p, dx, dm));
         struct mat ds = none;
         if (b->s.p)
             ds = block_take(m, MEM_ACT, "gradient of the shared gate", m->st, 1, 1, p->n);
@@ -306,4 +246,5 @@ void moe_bwd(struct model *m, int layer, struct block *b, const struct block_pas
     m->ops->rmsnorm_bwd(m->dev, dx, 1, block_grad(m, l->post_norm), p->beta, dm, b->x_mid, block_weight(m, l->post_norm),
                         b->rstd_m);
     block_give(m, &dm);
+    return 0;
 }

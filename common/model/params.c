@@ -207,12 +207,12 @@ int64_t params_matmul(const struct param_table *t)
     return n;
 }
 
-void params_init(const struct param_table *t, int i, uint64_t seed, double std, float *dst)
+void params_init(const struct param_table *t, int i, uint64_t seed, double std, int64_t first_row, int64_t n_rows, float *dst)
 {
     const struct param *p = &t->v[i];
-    int64_t n = p->rows * p->cols;
+    int64_t n = n_rows * p->cols;
     if (p->n_dims == 2) {
-        rng_fill_normal(dst, n, rng_key(seed, p->name), 0, std);
+        rng_fill_normal(dst, n, rng_key(seed, p->name), (uint64_t)(first_row * p->cols), std);
         return;
     }
     float v = p->kind == PARAM_NORM ? 1 : 0;

@@ -63,10 +63,11 @@ int64_t params_active(const struct param_table *t);
  * embedding look-up (a tied head counts), norms and biases. */
 int64_t params_matmul(const struct param_table *t);
 
-/* Initial values of parameter i into dst (F32, rows*cols): normal with std for
- * matrices by rng_fill_normal(rng_key(seed, name)), 1 for norms, 0 for biases
- * (as transformers' initializer_range has it). */
-void params_init(const struct param_table *t, int i, uint64_t seed, double std, float *dst);
+/* Initial values of n_rows rows of parameter i into dst (F32): normal with std
+ * for matrices by rng_fill_normal(rng_key(seed, name)), 1 for norms, 0 for
+ * biases (as transformers' initializer_range has it).  A row's values do not
+ * depend on which rows are asked for. */
+void params_init(const struct param_table *t, int i, uint64_t seed, double std, int64_t first_row, int64_t n_rows, float *dst);
 
 const char *params_kind_name(enum param_kind k);        /* "embed" "head" "norm" "attn" ... */
 const char *params_optim_name(enum param_optim o);      /* "none" "adamw" "muon" */

@@ -10,7 +10,7 @@
 #include "base/err.h"
 
 /* One orthogonalised block: a whole matrix, or one head of it. */
-struct block { int i_param; int64_t row, rows, col, cols; };
+struct block { int i_part; int64_t row, rows, col, cols; };
 
 struct bucket { int64_t rows, cols; int first, n; };    /* blocks [first, first + n) */
 
@@ -18,31 +18,31 @@ struct optim {
     const struct param_table *t;
     const struct optim_config *cfg;
     struct dev *dev;
-    const _Bool *owned;
+    const struct owned_layout *own;
     float *first, *second;      /* momentum or exp_avg; exp_avg_sq */
-    int64_t *first_at, *second_at;      /* [n] element offsets, -1: none */
+    int64_t *first_at, *second_at;      /* [parts] element offsets, -1: none */
     struct block *blocks;
     int n_blocks;
     struct bucket *buckets;
     int n_buckets;
     struct mat *mats;           /* [n_blocks]: the views handed to the device */
-    double *sq;                 /* [n]: sum of squares per tensor */
+    double *sq;                 /* [params]: sum of squares per tensor */
 };
 
-static _Bool ours(const struct optim *o, int i)
+static const struct param *param_of(const struct optim *o, int i_part)
 {
-    return !o->owned || o->owned[i];
+    return &o->t->v[o->own->parts[i_part].i_param];
 }
 
-static int64_t padded(const struct param *p)
+static int64_t padded(const struct optim *o, int i_part)
 {
-    return (p->rows * p->cols + 15) & ~(int64_t)15;
+    return (o->own->parts[i_part].n_rows * param_of(o, i_part)->cols + 15) & ~(int64_t)15;
 }
 
 /* Heads of q, k, v are blocks of rows; those of o are blocks of columns. */
 static int blocks_of(const struct optim *o, int i, struct block *out)
 {
-    const struct param *p = &o->t->v[i];
+    const struct param *p = param_of(o, i);
     const struct model_config *m = o->t->cfg;
 
     if (o->cfg->muon_split == OPTIM_SPLIT_NONE || p->kind != PARAM_ATTN) {
@@ -51,7 +51,7 @@ static int blocks_of(const struct optim *o, int i, struct block *out)
         return 1;
     }
     const struct layer_params *l = &o->t->layers[p->layer];
-    _Bool is_o = i == l->o;
+    _Bool is_o = o->own->parts[i].i_param == l->o;
     int64_t n = (is_o ? p->cols : p->rows) / m->head_dim;
     for (int64_t h = 0; out && h < n; h++)
         out[h] = is_o ? (struct block){ i, 0, p->rows, h * m->head_dim, m->head_dim }
@@ -67,8 +67,8 @@ static int by_shape(const void *x, const void *y)
         return a->rows < b->rows ? -1 : 1;
     if (a->cols != b->cols)
         return a->cols < b->cols ? -1 : 1;
-    if (a->i_param != b->i_param)
-        return a->i_param < b->i_param ? -1 : 1;
+    if (a->i_part != b->i_part)
+        return a->i_part < b->i_part ? -1 : 1;
     if (a->row != b->row)
         return a->row < b->row ? -1 : 1;
     return a->col < b->col ? -1 : a->col > b->col;
@@ -76,14 +76,14 @@ static int by_shape(const void *x, const void *y)
 
 static void make_buckets(struct optim *o, struct arena *a)
 {
-    for (int i = 0; i < o->t->n; i++)
-        if (ours(o, i) && o->t->v[i].optim == PARAM_MUON)
+    for (int i = 0; i < o->own->n_parts; i++)
+        if (param_of(o, i)->optim == PARAM_MUON)
             o->n_blocks += blocks_of(o, i, NULL);
     o->blocks = arena_array(a, (size_t)o->n_blocks + 1, sizeof *o->blocks);
     o->mats = arena_array(a, (size_t)o->n_blocks + 1, sizeof *o->mats);
     int at = 0;
-    for (int i = 0; i < o->t->n; i++)
-        if (ours(o, i) && o->t->v[i].optim == PARAM_MUON)
+    for (int i = 0; i < o->own->n_parts; i++)
+        if (param_of(o, i)->optim == PARAM_MUON)
             at += blocks_of(o, i, o->blocks + at);
     qsort(o->blocks, (size_t)o->n_blocks, sizeof *o->blocks, by_shape);
 
@@ -98,7 +98,7 @@ static void make_buckets(struct optim *o, struct arena *a)
     }
 }
 
-int optim_new(struct arena *a, const struct param_table *t, const _Bool *owned, const struct optim_config *cfg,
+int optim_new(struct arena *a, const struct param_table *t, const struct owned_layout *own, const struct optim_config *cfg,
               struct dev *dev, struct mem *mem, struct optim **out)
 {
     struct optim *o = arena_alloc(a, sizeof *o);
@@ -107,20 +107,21 @@ int optim_new(struct arena *a, const struct param_table *t, const _Bool *owned, 
     o->t = t;
     o->cfg = cfg;
     o->dev = dev;
-    o->owned = owned;
-    o->first_at = arena_array(a, (size_t)t->n, sizeof *o->first_at);
-    o->second_at = arena_array(a, (size_t)t->n, sizeof *o->second_at);
+    o->own = own;
+    o->first_at = arena_array(a, (size_t)own->n_parts, sizeof *o->first_at);
+    o->second_at = arena_array(a, (size_t)own->n_parts, sizeof *o->second_at);
     o->sq = arena_array(a, (size_t)t->n + 1, sizeof *o->sq);
-    for (int i = 0; i < t->n; i++) {
-        const struct param *p = &t->v[i];
+    for (int i = 0; i < own->n_parts; i++) {
+        const struct param *p = param_of(o, i);
         o->first_at[i] = o->second_at[i] = -1;
-        if (!ours(o, i) || p->optim == PARAM_NONE)
+        if (p->optim == PARAM_NONE)
             continue;
+        BUG_ON(p->optim == PARAM_MUON && own->parts[i].n_rows != p->rows);
         o->first_at[i] = n_first;
-        n_first += padded(p);
+        n_first += padded(o, i);
         if (p->optim == PARAM_ADAMW) {
             o->second_at[i] = n_second;
-            n_second += padded(p);
+            n_second += padded(o, i);
         }
     }
     make_buckets(o, a);
@@ -136,7 +137,7 @@ int optim_states(const struct optim *o, int i, struct optim_state out[2])
 {
     if (o->first_at[i] < 0)
         return 0;
-    _Bool muon = o->t->v[i].optim == PARAM_MUON;
+    _Bool muon = param_of(o, i)->optim == PARAM_MUON;
     out[0] = (struct optim_state){ muon ? "momentum" : "exp_avg", o->first + o->first_at[i] };
     if (muon)
         return 1;
@@ -162,26 +163,38 @@ double optim_ns_flops(const struct param *p, const struct optim_config *cfg)
     return optim_ns_coefs(cfg->muon_ns, &coef) * (4 * s * s * l + 2 * s * s * s);
 }
 
-static struct mat view(const struct param *p, float *flat)
+/* Part i in flat storage laid out as own says. */
+static struct mat view(const struct optim *o, int i, float *flat)
 {
-    return mat(flat + p->offset, DT_F32, p->rows, p->cols);
+    const struct owned_part *w = &o->own->parts[i];
+
+    return mat(flat + w->offset, DT_F32, w->n_rows, param_of(o, i)->cols);
 }
 
-int optim_norm(struct optim *o, const float *grads, double *norm)
+static struct mat state(const struct optim *o, int i, float *flat, const int64_t *at)
+{
+    return mat(flat + at[i], DT_F32, o->own->parts[i].n_rows, param_of(o, i)->cols);
+}
+
+int optim_squares(struct optim *o, const float *grads, double **sq)
 {
     struct dev *d = o->dev;
+
+    memset(o->sq, 0, (size_t)o->t->n * sizeof *o->sq);
+    for (int i = 0; i < o->own->n_parts; i++)
+        if (param_of(o, i)->optim != PARAM_NONE)
+            d->ops->sumsq(d, &o->sq[o->own->parts[i].i_param], view(o, i, (float *)(uintptr_t)grads));
+    *sq = o->sq;
+    return d->ops->sync(d);
+}
+
+double optim_norm(const struct optim *o, const double *sq)
+{
     double total = 0;
 
-    for (int i = 0; i < o->t->n; i++) {
-        o->sq[i] = 0;
-        if (ours(o, i) && o->t->v[i].optim != PARAM_NONE)
-            d->ops->sumsq(d, &o->sq[i], view(&o->t->v[i], (float *)(uintptr_t)grads));
-    }
-    TRY(d->ops->sync(d));
     for (int i = 0; i < o->t->n; i++)
-        total += o->sq[i];
-    *norm = sqrt(total);
-    return 0;
+        total += sq[i];
+    return sqrt(total);
 }
 
 double optim_clip(const struct optim_config *cfg, double norm, _Bool *clipped)
@@ -199,6 +212,14 @@ static double muon_ratio(const struct optim_config *cfg, int64_t rows, int64_t c
     return 0.2 * sqrt((double)(rows > cols ? rows : cols));
 }
 
+/* Block j of a bucket in flat storage. */
+static struct mat block_view(const struct optim *o, const struct block *x, float *flat)
+{
+    int64_t ld = param_of(o, x->i_part)->cols;
+
+    return (struct mat){ flat + o->own->parts[x->i_part].offset + x->row * ld + x->col, DT_F32, x->rows, x->cols, ld };
+}
+
 static void step_muon(struct optim *o, float *master, float *grads, double lr_factor, double g_scale)
 {
     const struct optim_config *c = o->cfg;
@@ -206,29 +227,19 @@ static void step_muon(struct optim *o, float *master, float *grads, double lr_fa
     int n_coef = optim_ns_coefs(c->muon_ns, &coef);
     struct dev *d = o->dev;
 
-    for (int i = 0; i < o->t->n; i++) {
-        const struct param *p = &o->t->v[i];
-        if (!ours(o, i) || p->optim != PARAM_MUON)
-            continue;
-        struct mat g = view(p, grads);
-        d->ops->muon_momentum(d, g, mat(o->first + o->first_at[i], DT_F32, p->rows, p->cols), g,
-                              g_scale, c->muon_momentum, c->muon_nesterov);
-    }
+    for (int i = 0; i < o->own->n_parts; i++)
+        if (param_of(o, i)->optim == PARAM_MUON)
+            d->ops->muon_momentum(d, view(o, i, grads), state(o, i, o->first, o->first_at), view(o, i, grads),
+                                  g_scale, c->muon_momentum, c->muon_nesterov);
     for (int b = 0; b < o->n_buckets; b++) {
         const struct bucket *k = &o->buckets[b];
-        for (int j = 0; j < k->n; j++) {
-            const struct block *x = &o->blocks[k->first + j];
-            const struct param *p = &o->t->v[x->i_param];
-            o->mats[k->first + j] = (struct mat){ grads + p->offset + x->row * p->cols + x->col, DT_F32,
-                                                  x->rows, x->cols, p->cols };
-        }
+        for (int j = k->first; j < k->first + k->n; j++)
+            o->mats[j] = block_view(o, &o->blocks[j], grads);
         d->ops->newton_schulz(d, o->mats + k->first, k->n, coef, n_coef, 1e-7);
-        for (int j = 0; j < k->n; j++) {
-            const struct block *x = &o->blocks[k->first + j];
-            const struct param *p = &o->t->v[x->i_param];
-            struct mat w = { master + p->offset + x->row * p->cols + x->col, DT_F32, x->rows, x->cols, p->cols };
-            d->ops->muon_apply(d, w, o->mats[k->first + j], c->muon_lr * lr_factor,
-                               muon_ratio(c, x->rows, x->cols), p->decay ? c->muon_weight_decay : 0);
+        for (int j = k->first; j < k->first + k->n; j++) {
+            const struct block *x = &o->blocks[j];
+            d->ops->muon_apply(d, block_view(o, x, master), o->mats[j], c->muon_lr * lr_factor,
+                               muon_ratio(c, x->rows, x->cols), param_of(o, x->i_part)->decay ? c->muon_weight_decay : 0);
         }
     }
 }
@@ -239,14 +250,13 @@ int optim_step(struct optim *o, float *master, float *grads, int64_t t, double l
     struct dev *d = o->dev;
 
     step_muon(o, master, grads, lr_factor, g_scale);
-    for (int i = 0; i < o->t->n; i++) {
-        const struct param *p = &o->t->v[i];
-        if (!ours(o, i) || p->optim != PARAM_ADAMW)
+    for (int i = 0; i < o->own->n_parts; i++) {
+        const struct param *p = param_of(o, i);
+        if (p->optim != PARAM_ADAMW)
             continue;
         struct adamw a = {
-            .w = view(p, master), .g = view(p, grads),
-            .m = mat(o->first + o->first_at[i], DT_F32, p->rows, p->cols),
-            .v = mat(o->second + o->second_at[i], DT_F32, p->rows, p->cols),
+            .w = view(o, i, master), .g = view(o, i, grads),
+            .m = state(o, i, o->first, o->first_at), .v = state(o, i, o->second, o->second_at),
             .g_scale = g_scale, .lr = c->adamw_lr * lr_factor,
             .beta1 = c->adamw_betas[0], .beta2 = c->adamw_betas[1], .eps = c->adamw_eps,
             .decay = p->decay ? c->adamw_weight_decay : 0, .t = t,

@@ -13,27 +13,32 @@
 #include "dev/mem.h"
 #include "model/params.h"
 #include "optim/optim_config.h"
+#include "shard/layout.h"
 
 struct optim;
 
-/* State is kept through mem (MEM_STATE) and starts at zero after the carve.
- * owned[i] says which parameters are ours (NULL: all).  All borrowed. */
-int optim_new(struct arena *a, const struct param_table *t, const _Bool *owned, const struct optim_config *cfg,
+/* State is kept through mem (MEM_STATE) and starts at zero after the carve.  own
+ * says which parts are ours and where they lie in master and gradients; a matrix
+ * of Muon is one part, whole.  All borrowed. */
+int optim_new(struct arena *a, const struct param_table *t, const struct owned_layout *own, const struct optim_config *cfg,
               struct dev *dev, struct mem *mem, struct optim **out);
 
-/* State tensors of parameter i: "momentum", or "exp_avg" and "exp_avg_sq".
- * Returns how many (0, 1, 2); data is F32 [rows*cols]. */
+/* State tensors of part i: "momentum", or "exp_avg" and "exp_avg_sq".
+ * Returns how many (0, 1, 2); data is F32 [n_rows*cols]. */
 struct optim_state { const char *suffix; float *data; };
-int optim_states(const struct optim *o, int i_param, struct optim_state out[2]);
+int optim_states(const struct optim *o, int i_part, struct optim_state out[2]);
 
 /* Bytes of state of a parameter, and FLOPs of its Newton-Schulz iteration. */
 int64_t optim_state_bytes(const struct param *p);
 double optim_ns_flops(const struct param *p, const struct optim_config *cfg);
 
-/* Sum of squares of tensor i (see dev.h sumsq), then all tensors added in table
- * order: *norm is the root.  A gradient that is not finite gives a norm that is
- * not finite. grads: flat storage as the table lays it out. */
-int optim_norm(struct optim *o, const float *grads, double *norm);
+/* Sums of squares of our parts (see dev.h sumsq) by parameter, into *sq
+ * [params of the table], 0 for others; borrowed until the next call.  With
+ * several ranks they are summed over the shard group; optim_norm() then adds
+ * all tensors in table order: the root is the norm, the same on every rank.
+ * A gradient that is not finite gives a norm that is not finite. */
+int optim_squares(struct optim *o, const float *grads, double **sq);
+double optim_norm(const struct optim *o, const double *sq);
 
 /* Factor for the gradient: 1, or clip_norm / norm when the norm is larger
  * (torch's clip_grad_norm_: clip_norm / (norm + 1e-6)). */

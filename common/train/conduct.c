@@ -130,33 +130,9 @@ static int identify(struct conduct *c)
     c->hb.steps = c->cfg->steps;
     c->hb.loss = c->hb.tok_s = NAN;
     c->id = (struct run_identity){ .argv = c->o->argv, .argc = c->o->argc, .run_id = c->hb.run_id,
-                                   .restart = c->hb.restart };
+                                   .restart = c->hb.restart, .plan = plan_hash(c->t->plan) };
     c->id.tool = arena_printf(c->arena, "moe-train %s", moe_version);
     return 0;
-}
-
-static double ns_flops(const void *ctx, const struct param *p)
-{
-    return optim_ns_flops(p, ctx);
-}
-
-/* The plan that is written down: the given one when it fits, else our own. */
-static int settle_plan(struct conduct *c)
-{
-    struct plan_costs costs = { optim_state_bytes, ns_flops, &c->cfg->optim };
-    struct hash config = run_config_plan_digest(c->cfg);
-    struct plan *p = NULL;
-    int rc;
-
-    if (c->o->plan)
-        TRY(plan_load(c->o->plan, &c->t->table, config, &p));
-    else
-        TRY(plan_make(&c->t->table, &costs, config, (struct mesh){ 1, 1, 1 }, &p));
-    c->id.plan = plan_hash(p);
-    rc = plan_world(p) == 1 ? 0 : err_set(ERR_USAGE, "%s: a plan for %d ranks, but this is one process",
-                                          c->o->plan, plan_world(p));
-    plan_free(p);
-    return rc;
 }
 
 /* The weights of another model, under today's configuration. */
@@ -241,7 +217,7 @@ static int open_trainer(struct conduct *c)
 {
     struct trainer_options o = {
         .what = TRAINER_MODEL | TRAINER_GRADS | TRAINER_OPTIM | TRAINER_DATA | TRAINER_VALID,
-        .device = c->o->device, .threads = c->o->threads,
+        .device = c->o->device, .threads = c->o->threads, .plan = c->o->plan,
     };
     char b[32];
 
@@ -398,7 +374,6 @@ int conduct_run(const struct run_config *cfg, const struct conduct_options *o)
     TRY_OUT(rc, stop_init(o->run_dir, o->stop_before_s));
     TRY_OUT(rc, open_trainer(&c));
     TRY_OUT(rc, identify(&c));
-    TRY_OUT(rc, settle_plan(&c));
     TRY_OUT(rc, resume(&c));
     c.hb.started_at = c.t->step;
     TRY_OUT(rc, state_room(c.t, o->run_dir));

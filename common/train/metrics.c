@@ -115,6 +115,7 @@ static struct load load_of(const struct trainer *t, int64_t layer)
     const int64_t *c = t->counts + layer * n;
     struct load l = { 0 };
     int i_bias = t->table.layers[layer].router_bias;
+    const float *b = i_bias >= 0 ? trainer_owned(t, t->master, i_bias) : NULL;
 
     for (int64_t e = 0; e < n; e++) {
         total += c[e];
@@ -127,8 +128,7 @@ static struct load load_of(const struct trainer *t, int64_t layer)
             l.entropy -= p * log(p) / log((double)n);
     }
     l.max_mean = total ? (double)most * (double)n / (double)total : 0;
-    if (i_bias >= 0) {
-        const float *b = t->master + t->table.v[i_bias].offset;
+    if (b) {
         float lo = b[0], hi = b[0];
         for (int64_t e = 1; e < n; e++) {
             lo = b[e] < lo ? b[e] : lo;

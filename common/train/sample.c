@@ -53,6 +53,7 @@ static int feed(struct sampler *s, const int32_t *ids, int64_t n)
 {
     struct trainer *t = s->t;
 
+    TRY(fsdp_begin(t->fsdp, "decode"));
     TRY(mem_begin(t->mem, "decode"));
     TRY(model_decode(t->model, ids, n, t->logits));
     t->dev.ops->copy(&t->dev, s->logits, t->logits, (size_t)t->cfg->model.vocab_size * sizeof(float));

@@ -19,62 +19,80 @@
 #define NAME_MAX_BYTES 512
 
 /* One tensor of the state: a parameter, a part of its optimizer state, or the
- * counts of a router. */
+ * counts of a router.  data holds rows [first_row, first_row + n_rows) of it:
+ * all on one rank, what we own on several. */
 struct item {
     char name[NAME_MAX_BYTES];
     enum ckpt_group group;
     enum dtype dtype;
     int n_dims;
     int64_t shape[2];
-    void *data;
+    int64_t first_row, n_rows;
+    void *data;                 /* NULL when n_rows is 0 */
+    _Bool everywhere;           /* the same on every rank */
 };
 
 typedef int item_fn(void *ctx, const struct item *it);
 
-static void shape_of(const struct param *p, struct item *it)
+/* Shape of parameter i, and which of its rows are here. */
+static int describe(const struct trainer *t, int i, struct item *it)
 {
+    const struct param *p = &t->table.v[i];
+    int part = t->own.of_param[i];
+
     it->dtype = DT_F32;
     it->n_dims = p->n_dims;
     it->shape[0] = p->rows;
     it->shape[1] = p->cols;
+    it->first_row = part < 0 ? 0 : t->own.parts[part].first_row;
+    it->n_rows = part < 0 ? 0 : t->own.parts[part].n_rows;
+    it->data = NULL;
+    return part;
 }
 
-/* Every tensor of a checkpoint in a fixed order: parameters in table order,
- * then the state of each, then counts. */
+/* The counts of router l. */
+static void describe_counts(const struct trainer *t, int64_t l, int64_t *counts, struct item *it)
+{
+    snprintf(it->name, sizeof it->name, "%s.expert_counts", t->table.v[t->table.layers[l].router].name);
+    it->dtype = DT_I64;
+    it->n_dims = 1;
+    it->shape[0] = it->n_rows = t->cfg->model.num_experts;
+    it->first_row = 0;
+    it->data = counts + l * t->cfg->model.num_experts;
+    it->everywhere = 1;
+}
+
+/* Every tensor of a checkpoint in one order, the same on every rank: parameters
+ * in table order, then the state of each, then counts. */
 static int each_item(struct trainer *t, _Bool with_optim, item_fn *fn, void *ctx)
 {
-    struct item it;
+    static const char *const muon[] = { "momentum", NULL }, *const adamw[] = { "exp_avg", "exp_avg_sq", NULL }, *const none[] = { NULL };
+    struct item it = { .group = CKPT_MODEL };
 
     for (int i = 0; i < t->table.n; i++) {
-        const struct param *p = &t->table.v[i];
-        snprintf(it.name, sizeof it.name, "%s", p->name);
-        shape_of(p, &it);
-        it.group = CKPT_MODEL;
-        it.data = t->master + p->offset;
+        snprintf(it.name, sizeof it.name, "%s", t->table.v[i].name);
+        if (describe(t, i, &it) >= 0)
+            it.data = t->master + t->own.parts[t->own.of_param[i]].offset;
         TRY(fn(ctx, &it));
     }
     if (!with_optim)
         return 0;
     it.group = CKPT_OPTIM;
     for (int i = 0; i < t->table.n; i++) {
+        const struct param *p = &t->table.v[i];
+        const char *const *suffix = p->optim == PARAM_MUON ? muon : p->optim == PARAM_ADAMW ? adamw : none;
         struct optim_state s[2];
-        int n = optim_states(t->optim, i, s);
-        for (int k = 0; k < n; k++) {
-            snprintf(it.name, sizeof it.name, "%s.%s", t->table.v[i].name, s[k].suffix);
-            shape_of(&t->table.v[i], &it);
-            it.data = s[k].data;
+        int part = describe(t, i, &it), n = part < 0 ? 0 : optim_states(t->optim, part, s);
+        for (int k = 0; suffix[k]; k++) {
+            snprintf(it.name, sizeof it.name, "%s.%s", p->name, suffix[k]);
+            it.data = n ? s[k].data : NULL;
             TRY(fn(ctx, &it));
         }
     }
     for (int64_t l = 0; l < t->cfg->model.num_hidden_layers; l++) {
-        int i = t->table.layers[l].router;
-        if (i < 0)
+        if (t->table.layers[l].router < 0)
             continue;
-        snprintf(it.name, sizeof it.name, "%s.expert_counts", t->table.v[i].name);
-        it.dtype = DT_I64;
-        it.n_dims = 1;
-        it.shape[0] = t->cfg->model.num_experts;
-        it.data = t->last_counts + l * t->cfg->model.num_experts;
+        describe_counts(t, l, t->last_counts, &it);
         TRY(fn(ctx, &it));
     }
     return 0;
@@ -212,8 +230,12 @@ static int load_item(void *ctx, const struct item *it)
     struct loading *l = ctx;
     const struct ckpt_tensor *f = ckpt_find(l->c, it->name);
 
+    int64_t cols = it->n_dims == 2 ? it->shape[1] : 1;
+
+    if (it->n_rows == 0)
+        return 0;
     if (it->dtype == DT_F32)
-        return ckpt_read_f32(l->c, f, 0, (int64_t)(item_bytes(it) / sizeof(float)), it->data);
+        return ckpt_read_f32(l->c, f, it->first_row * cols, it->n_rows * cols, it->data);
     return ckpt_read(l->c, f, 0, item_bytes(it), it->data);
 }
 
@@ -326,19 +348,14 @@ static int each_grad(struct trainer *t, item_fn *fn, void *ctx)
         if (p->optim == PARAM_NONE)
             continue;
         snprintf(it.name, sizeof it.name, "%s", p->name);
-        shape_of(p, &it);
-        it.data = t->grads + p->offset;
+        if (describe(t, i, &it) >= 0)
+            it.data = t->grads + t->own.parts[t->own.of_param[i]].offset;
         TRY(fn(ctx, &it));
     }
     for (int64_t l = 0; l < t->cfg->model.num_hidden_layers; l++) {
-        int i = t->table.layers[l].router;
-        if (i < 0)
+        if (t->table.layers[l].router < 0)
             continue;
-        snprintf(it.name, sizeof it.name, "%s.expert_counts", t->table.v[i].name);
-        it.dtype = DT_I64;
-        it.n_dims = 1;
-        it.shape[0] = t->cfg->model.num_experts;
-        it.data = t->counts + l * t->cfg->model.num_experts;
+        describe_counts(t, l, t->counts, &it);
         TRY(fn(ctx, &it));
     }
     return 0;

@@ -10,20 +10,6 @@
 #include "dev/timed.h"
 #include "dev/trace.h"
 
-static const void *io_weight(void *ctx, int i)
-{
-    struct trainer *t = ctx;
-
-    return t->master + t->table.v[i].offset;
-}
-
-static void *io_grad(void *ctx, int i)
-{
-    struct trainer *t = ctx;
-
-    return t->grads + t->table.v[i].offset;
-}
-
 static struct dev_limits limits(const struct trainer *t)
 {
     const struct model_config *m = &t->cfg->model;
@@ -53,6 +39,22 @@ static int keep(struct trainer *t, enum mem_class c, const char *name, int64_t n
     return mem_keep(t->mem, c, name, (size_t)n * size, out);
 }
 
+static int rank_of(const struct trainer *t)
+{
+    return t->opts.world ? comm_rank(t->opts.world) : 0;
+}
+
+/* auto: alone every row at once; else 15 % more than the balanced share, beyond
+ * which rounds are cheaper than memory. */
+static int64_t rows_cap(const struct trainer *t)
+{
+    int64_t rows = t->cfg->micro_tokens * t->cfg->model.num_experts_per_tok;
+
+    if (t->cfg->rows_cap > 0)
+        return t->cfg->rows_cap;
+    return t->mesh.ep == 1 ? 0 : rows + (rows * 15 + 99) / 100;
+}
+
 /* Kept buffers in a fixed order: the tape of the set-up. */
 static int build(struct trainer *t)
 {
@@ -61,9 +63,9 @@ static int build(struct trainer *t)
     unsigned what = t->opts.what;
     int64_t cells = m->num_hidden_layers * m->num_experts, n = c->micro_tokens;
 
-    TRY(keep(t, MEM_MASTER, "parameters", t->table.n_elems, sizeof(float), &t->master));
+    TRY(keep(t, MEM_MASTER, "parameters", t->own.n_elems, sizeof(float), &t->master));
     if (what & TRAINER_GRADS || what & TRAINER_OPTIM)
-        TRY(keep(t, MEM_GRAD, "gradients", t->table.n_elems, sizeof(float), &t->grads));
+        TRY(keep(t, MEM_GRAD, "gradients", t->own.n_elems, sizeof(float), &t->grads));
     TRY(keep(t, MEM_ROUTING, "expert counts of the step", cells, sizeof(int64_t), &t->counts));
     TRY(keep(t, MEM_ROUTING, "expert counts of the last step", cells, sizeof(int64_t), &t->last_counts));
     TRY(keep(t, MEM_ROUTING, "expert shares of the last step", cells, sizeof(double), &t->frac));
@@ -81,17 +83,21 @@ static int build(struct trainer *t)
             .boundary_every = (int)c->boundary_every, .aux_coef = c->aux_coef, .z_coef = c->z_coef,
             .aux_scope = c->aux_scope,
             .max_positions = what & TRAINER_DECODE ? t->opts.max_positions : c->data.seq_len,
+            .ep = t->ep, .rows_cap = rows_cap(t),
         };
         if (o.loss_chunk > n)
             o.loss_chunk = n;
-        TRY(model_new(t->build, &t->table, &o, &t->dev, t->mem, &t->io, &t->model));
+        TRY(fsdp_new(t->build, t->plan, &t->own, mesh_at(t->mesh, rank_of(t)).ep, &t->groups, t->tapes, &t->dev, t->mem,
+                     t->master, what & TRAINER_GRADS ? t->grads : NULL, &t->fsdp));
+        struct model_io io = fsdp_io(t->fsdp);
+        TRY(model_new(t->build, &t->table, &o, &t->dev, t->mem, &io, &t->model));
         if (what & TRAINER_DECODE) {
             TRY(keep(t, MEM_CACHE, "logits of the last token", m->vocab_size, sizeof(float), &t->logits));
             TRY(model_cache_new(t->model));
         }
     }
     if (what & TRAINER_OPTIM)
-        TRY(optim_new(t->build, &t->table, NULL, &c->optim, &t->dev, t->mem, &t->optim));
+        TRY(optim_new(t->build, &t->table, &t->own, &c->optim, &t->dev, t->mem, &t->optim));
     struct dev_limits lim = limits(t);
     t->dev.ws_size = t->dev.ops->ws_bytes(&t->dev, &lim);
     return keep(t, MEM_WS, "device scratch", (int64_t)t->dev.ws_size, 1, &t->dev.ws);
@@ -114,24 +120,27 @@ static int record(struct trainer *t)
     unsigned what = t->opts.what;
 
     if (what & TRAINER_GRADS && what & TRAINER_MODEL) {
+        TRY(fsdp_begin(t->fsdp, "train"));
         TRY(mem_begin(t->mem, "train"));
         TRY(model_train(t->model, &b, 1, 1, t->frac, NULL, t->counts, &sums));
         TRY(mem_end(t->mem));
     }
     if (what & TRAINER_OPTIM) {
-        double norm;
+        double *sq;
         TRY(mem_begin(t->mem, "optim"));
-        TRY(optim_norm(t->optim, t->grads, &norm));
+        TRY(optim_squares(t->optim, t->grads, &sq));
         TRY(optim_step(t->optim, t->master, t->grads, 1, 1, 1));
         TRY(mem_end(t->mem));
     }
     if (what & (TRAINER_VALID | TRAINER_DATA) && what & TRAINER_MODEL) {
+        TRY(fsdp_begin(t->fsdp, "eval"));
         TRY(mem_begin(t->mem, "eval"));
         TRY(model_eval(t->model, &b, t->nll, &sums));
         TRY(mem_end(t->mem));
     }
     if (what & TRAINER_DECODE) {
         /* The first call feeds a prompt piece of the largest size. */
+        TRY(fsdp_begin(t->fsdp, "decode"));
         TRY(mem_begin(t->mem, "decode"));
         TRY(model_decode(t->model, NULL, t->cfg->micro_tokens < t->opts.max_positions ? t->cfg->micro_tokens
                                                                                      : t->opts.max_positions, t->logits));
@@ -188,6 +197,49 @@ static int open_data(struct trainer *t)
     return loader_open(&t->cfg->data, t->vocab ? &v : NULL, (int)what, &t->loader);
 }
 
+static double ns_flops(const void *ctx, const struct param *p)
+{
+    return optim_ns_flops(p, ctx);
+}
+
+/* A group of more than one rank becomes a communicator. */
+static int join(struct trainer *t, enum mesh_kind kind, struct comm **out)
+{
+    struct mesh_group g = mesh_group(t->mesh, kind, rank_of(t));
+
+    *out = NULL;
+    /* Every rank splits, or none does: groups of a kind have one size. */
+    return g.size == 1 ? 0 : comm_split(t->opts.world, g.colour, g.me, mesh_kind_name(kind), out);
+}
+
+/* Mesh, plan, what is ours, and the groups we talk in. */
+static int take_place(struct trainer *t)
+{
+    const struct run_config *c = t->cfg;
+    struct plan_costs costs = { optim_state_bytes, ns_flops, &c->optim };
+    int world = t->opts.world ? comm_size(t->opts.world) : 1;
+
+    TRY(mesh_make(c->replicas, c->efsdp, c->ep, world, c->model.num_experts, &t->mesh));
+    if (t->opts.plan)
+        TRY(plan_load(t->opts.plan, &t->table, run_config_plan_digest(c), &t->plan));
+    else
+        TRY(plan_make(&t->table, &costs, run_config_plan_digest(c), t->mesh, &t->plan));
+    struct mesh m = plan_mesh(t->plan);
+    if (m.replicas != t->mesh.replicas || m.efsdp != t->mesh.efsdp || m.ep != t->mesh.ep) {
+        char a[40], b[40];
+        return err_set(ERR_USAGE, "%s: a plan for %s ranks, but the run has %s", t->opts.plan, mesh_text(a, m), mesh_text(b, t->mesh));
+    }
+    if (c->tokens_per_step % (c->micro_tokens * world))
+        return err_set(ERR_USAGE, "train.tokens_per_step: %lld is not a multiple of %d ranks x train.micro_tokens %lld",
+                       (long long)c->tokens_per_step, world, (long long)c->micro_tokens);
+    layout_owned(t->arena, t->plan, mesh_owner(t->mesh, rank_of(t)), &t->own);
+    t->tapes = fsdp_tapes_new(t->arena);
+    TRY(join(t, MESH_SHARD, &t->groups.shard));
+    TRY(join(t, MESH_EFSDP, &t->groups.efsdp));
+    TRY(join(t, MESH_REPLICA, &t->groups.replica));
+    return join(t, MESH_EP, &t->ep);
+}
+
 int trainer_open(const struct run_config *cfg, const struct trainer_options *o, struct trainer **out)
 {
     struct trainer *t = calloc(1, sizeof *t);
@@ -202,11 +254,11 @@ int trainer_open(const struct run_config *cfg, const struct trainer_options *o, 
     t->opts = *o;
     t->arena = arena_new();
     t->build = arena_new();
-    t->io = (struct model_io){ .ctx = t, .weight = io_weight, .grad = io_grad };
     t->mem = mem_new();
     TRY_OUT(rc, load_vocab(t));
     TRY_OUT(rc, open_data(t));
     TRY_OUT(rc, params_build(t->arena, &cfg->model, &t->table));
+    TRY_OUT(rc, take_place(t));
     TRY_OUT(rc, dev_open(o->device, &dopt, &real));
     if (!real.ops->takes(DT_F32)) {
         rc = err_set(ERR_ABSENT, "device %s does not compute in fp32", o->device);
@@ -224,6 +276,7 @@ int trainer_open(const struct run_config *cfg, const struct trainer_options *o, 
         arena_reset(t->build);
         t->model = NULL;
         t->optim = NULL;
+        t->fsdp = NULL;
         TRY_OUT(rc, mem_carve(t->mem));
         t->dev = real;
         TRY_OUT(rc, build(t));
@@ -256,6 +309,11 @@ void trainer_close(struct trainer *t)
     tok_vocab_free(t->vocab);
     free(t->vocab_text);
     mem_free(t->mem);
+    comm_close(t->ep);
+    comm_close(t->groups.replica);
+    comm_close(t->groups.efsdp);
+    comm_close(t->groups.shard);
+    plan_free(t->plan);
     arena_free(t->build);
     arena_free(t->arena);
     free(t);
@@ -263,14 +321,24 @@ void trainer_close(struct trainer *t)
 
 void trainer_init(struct trainer *t)
 {
-    for (int i = 0; i < t->table.n; i++)
-        params_init(&t->table, i, (uint64_t)t->cfg->init_seed, t->cfg->init_std, t->master + t->table.v[i].offset);
+    for (int i = 0; i < t->own.n_parts; i++) {
+        const struct owned_part *p = &t->own.parts[i];
+        params_init(&t->table, p->i_param, (uint64_t)t->cfg->init_seed, t->cfg->init_std, p->first_row, p->n_rows,
+                    t->master + p->offset);
+    }
     t->step = t->next_data = t->tokens = 0;
 }
 
 int64_t trainer_samples(const struct trainer *t)
 {
     return t->cfg->tokens_per_step / t->cfg->data.seq_len;
+}
+
+float *trainer_owned(const struct trainer *t, float *flat, int i_param)
+{
+    int i = t->own.of_param[i_param];
+
+    return i < 0 ? NULL : flat + t->own.parts[i].offset;
 }
 
 const char *trainer_kernels(const struct trainer *t)

@@ -18,7 +18,9 @@
 #include "model/model.h"
 #include "model/params.h"
 #include "optim/optim.h"
+#include "shard/layout.h"
 #include "tok/vocab.h"
+#include "train/fsdp.h"
 #include "train/run_config.h"
 
 /* What a program needs from its trainer; the rest takes no memory. */
@@ -38,6 +40,8 @@ struct trainer_options {
     int threads;                /* 0: the affinity mask */
     int64_t max_positions;      /* TRAINER_DECODE: length of the cache */
     _Bool timed;                /* the device is one of timed.h around the one named */
+    struct comm *world;         /* the ranks of the run; NULL: this process alone */
+    const char *plan;           /* a plan file to obey, "-" standard input; NULL: our own */
     _Bool plan_only;            /* stop after the plan: nothing is reserved, no data is opened */
     /* The bytes of tokenizer.json and their name, when they do not come from cfg->tokenizer. */
     const char *tokenizer_name, *tokenizer_text;
@@ -69,11 +73,17 @@ struct trainer {
     struct dev dev;
     struct mem *mem;
     struct param_table table;
+    struct mesh mesh;
+    struct plan *plan;
+    struct owned_layout own;    /* what of master, gradients and state is here */
+    struct fsdp_comms groups;
+    struct comm *ep;            /* NULL: experts are all here */
+    struct fsdp_tapes *tapes;
+    struct fsdp *fsdp;
     struct model *model;
     struct optim *optim;
-    struct model_io io;
 
-    float *master, *grads;      /* flat storage */
+    float *master, *grads;      /* owned storage */
     int64_t *counts;            /* [layers][E], of the step */
     int64_t *last_counts;       /* [layers][E], of the last update: saved */
     double *frac;               /* [layers][E], shares of last_counts, for aux_scope batch */
@@ -91,13 +101,17 @@ struct trainer {
 int trainer_open(const struct run_config *cfg, const struct trainer_options *o, struct trainer **out);
 void trainer_close(struct trainer *t);          /* NULL is accepted */
 
-/* Sets every parameter to its initial value: step 0. */
+/* Sets every parameter we own to its initial value: step 0. */
 void trainer_init(struct trainer *t);
 
-/* Samples per step and where a step begins. */
+/* Samples of a step, all ranks together. */
 int64_t trainer_samples(const struct trainer *t);
 
-/* Forward and backward of step t->step + 1: gradients, counts and sums.
+/* Where the rows of a parameter lie in owned storage; NULL when none do. */
+float *trainer_owned(const struct trainer *t, float *flat, int i_param);
+
+/* Collective in the world, like what follows.  Forward and backward of step
+ * t->step + 1: owned gradients, and counts and sums of all ranks.
  * f->n_valid 0: nothing was computed. */
 int trainer_gradients(struct trainer *t, struct step_facts *f);
 

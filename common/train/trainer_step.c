@@ -48,12 +48,53 @@ static int valid_targets(struct trainer *t, int64_t first, int64_t n, int64_t *o
     return 0;
 }
 
+static int n_ranks(const struct trainer *t) { return t->opts.world ? comm_size(t->opts.world) : 1; }
+static int my_rank(const struct trainer *t) { return t->opts.world ? comm_rank(t->opts.world) : 0; }
+
+/* Sums of this rank become those of all; in ascending rank order, so that every
+ * rank holds the same bits. */
+static int share_sums(struct trainer *t, double *v, int64_t n)
+{
+    return t->opts.world ? comm_all_reduce(t->opts.world, v, n, DT_F64, COMM_SUM) : 0;
+}
+
+static int share_counts(struct trainer *t)
+{
+    int64_t cells = t->cfg->model.num_hidden_layers * t->cfg->model.num_experts;
+
+    return t->opts.world ? comm_all_reduce(t->opts.world, t->counts, cells, DT_I64, COMM_SUM) : 0;
+}
+
+/* One micro-batch of this rank; v: nll, aux, z, pairs are added to. */
+static int micro_batch(struct trainer *t, struct step_facts *f, int64_t sample, _Bool first, double v[4])
+{
+    const struct run_config *c = t->cfg;
+    struct model_sums sums = { 0 };
+    double t0 = now();
+
+    TRY(next_samples(t, sample, c->micro_tokens / c->data.seq_len));
+    struct model_batch b = batch_of(t, &v[3]);
+    f->data_s += now() - t0;
+    t0 = now();
+    TRY(fsdp_begin(t->fsdp, "train"));
+    TRY(mem_begin(t->mem, "train"));
+    TRY(model_train(t->model, &b, 1 / (double)f->n_valid, fsdp_first(t->fsdp, first),
+                    c->aux_scope == AUX_BATCH ? t->frac : NULL, NULL, t->counts, &sums));
+    TRY(mem_end(t->mem));
+    f->fwd_s += sums.fwd_s;
+    f->bwd_s += now() - t0 - sums.fwd_s;
+    v[0] += sums.nll;
+    v[1] += sums.aux;
+    v[2] += sums.z;
+    return 0;
+}
+
 int trainer_gradients(struct trainer *t, struct step_facts *f)
 {
     const struct run_config *c = t->cfg;
     int64_t n = trainer_samples(t), per_micro = c->micro_tokens / c->data.seq_len, first = t->next_data * n;
     int64_t cells = c->model.num_hidden_layers * c->model.num_experts;
-    double t0 = now(), nll = 0, aux = 0, z = 0;
+    double t0 = now(), v[4] = { 0 };
 
     memset(f, 0, sizeof *f);
     f->step = t->step + 1;
@@ -64,26 +105,18 @@ int trainer_gradients(struct trainer *t, struct step_facts *f)
     if (f->n_valid == 0)
         return 0;
 
-    for (int64_t i = 0; i < n; i += per_micro) {
-        struct model_sums sums = { 0 };
-        t0 = now();
-        TRY(next_samples(t, first + i, per_micro));
-        struct model_batch b = batch_of(t, &f->pairs);
-        f->data_s += now() - t0;
-        t0 = now();
-        TRY(mem_begin(t->mem, "train"));
-        TRY(model_train(t->model, &b, 1 / (double)f->n_valid, i == 0,
-                        c->aux_scope == AUX_BATCH ? t->frac : NULL, NULL, t->counts, &sums));
-        TRY(mem_end(t->mem));
-        f->fwd_s += sums.fwd_s;
-        f->bwd_s += now() - t0 - sums.fwd_s;
-        nll += sums.nll;
-        aux += sums.aux;
-        z += sums.z;
-    }
-    f->ce = nll / (double)f->n_valid;
-    f->aux = c->aux_coef * aux / (double)f->n_valid;
-    f->z = c->z_coef * z / (double)f->n_valid;
+    /* Micro-batch i of the step belongs to rank i mod world. */
+    for (int64_t i = my_rank(t) * per_micro; i < n; i += n_ranks(t) * per_micro)
+        TRY(micro_batch(t, f, first + i, i < n_ranks(t) * per_micro, v));
+    t0 = now();
+    TRY(fsdp_finish(t->fsdp));
+    TRY(share_sums(t, v, 4));
+    TRY(share_counts(t));
+    f->bwd_s += now() - t0;
+    f->ce = v[0] / (double)f->n_valid;
+    f->aux = c->aux_coef * v[1] / (double)f->n_valid;
+    f->z = c->z_coef * v[2] / (double)f->n_valid;
+    f->pairs = v[3];
     f->loss = f->ce + f->aux + f->z;
     return 0;
 }
@@ -108,9 +141,9 @@ static void update_biases(struct trainer *t)
 
     for (int64_t l = 0; l < m->num_hidden_layers; l++) {
         int i = t->table.layers[l].router_bias;
-        if (i >= 0 && t->cfg->bias_rate > 0)
-            optim_bias_update(t->master + t->table.v[i].offset, t->counts + l * m->num_experts,
-                              (int)m->num_experts, t->cfg->bias_rate);
+        float *bias = i >= 0 ? trainer_owned(t, t->master, i) : NULL;
+        if (bias && t->cfg->bias_rate > 0)
+            optim_bias_update(bias, t->counts + l * m->num_experts, (int)m->num_experts, t->cfg->bias_rate);
     }
 }
 
@@ -125,7 +158,11 @@ int trainer_update(struct trainer *t, struct step_facts *f)
     f->lr_adamw = c->optim.adamw_lr * lr;
     TRY(mem_begin(t->mem, "optim"));
     if (f->n_valid > 0) {
-        TRY(optim_norm(t->optim, t->grads, &f->norm));
+        double *sq;
+        TRY(optim_squares(t->optim, t->grads, &sq));
+        if (t->groups.shard)
+            TRY(comm_all_reduce(t->groups.shard, sq, t->table.n, DT_F64, COMM_SUM));
+        f->norm = optim_norm(t->optim, sq);
         finite = isfinite(f->norm) && isfinite(f->loss);
     }
     f->skipped = f->n_valid == 0 || !finite;
@@ -135,6 +172,8 @@ int trainer_update(struct trainer *t, struct step_facts *f)
         update_biases(t);
         memcpy(t->last_counts, t->counts, (size_t)(c->model.num_hidden_layers * c->model.num_experts) * sizeof *t->counts);
         trainer_set_shares(t);
+        if (t->fsdp)
+            fsdp_stale(t->fsdp);
     }
     TRY(mem_end(t->mem));
     if (!finite && c->nonfinite == NONFINITE_STOP)
@@ -163,18 +202,27 @@ int trainer_eval(struct trainer *t, int i_set, int64_t n_batches, struct eval_fa
     if (n_batches > 0 && n_batches * per_batch < windows)
         windows = n_batches * per_batch;
     *out = (struct eval_facts){ .set = set.name };
-    for (int64_t i = 0; i < windows; i += per_batch) {
-        int64_t n = windows - i < per_batch ? windows - i : per_batch;
+    double v[3] = { 0 };
+    /* Batch i belongs to rank i mod world; a rank that is left without one takes
+     * part with an empty batch. */
+    for (int64_t round = 0; round < windows; round += n_ranks(t) * per_batch) {
+        int64_t i = round + my_rank(t) * per_batch, left = windows - i;
+        int64_t n = left < 0 ? 0 : left < per_batch ? left : per_batch;
         struct model_sums sums = { 0 };
         double pairs = 0;
-        TRY(loader_valid_windows(t->loader, i_set, i, n, &t->batch));
+        TRY(loader_valid_windows(t->loader, i_set, n ? i : 0, n, &t->batch));
         struct model_batch b = batch_of(t, &pairs);
+        TRY(fsdp_begin(t->fsdp, "eval"));
         TRY(mem_begin(t->mem, "eval"));
         TRY(model_eval(t->model, &b, t->nll, &sums));
         TRY(mem_end(t->mem));
-        out->nll += sums.nll;
-        out->tokens += b.n_valid;
-        out->text_bytes += t->batch.text_bytes;
+        v[0] += sums.nll;
+        v[1] += (double)b.n_valid;
+        v[2] += (double)t->batch.text_bytes;
     }
+    TRY(share_sums(t, v, 3));
+    out->nll = v[0];
+    out->tokens = (int64_t)v[1];
+    out->text_bytes = (int64_t)v[2];
     return 0;
 }

@@ -187,9 +187,9 @@ static void rows_run(struct bench_job *j)
 {
     switch (j->variant) {
     case 0: O->rows_gather(D, M[0], M[1], j->token_of); break;
-    case 1: O->rows_combine(D, M[1], M[0], M[2], j->row_of, (int)j->dim.k, 0); break;
-    case 2: O->slots_to_rows(D, M[3], M[2], j->row_of); break;
-    default: O->rows_to_slots(D, M[2], M[3], j->row_of); break;
+    case 1: O->rows_combine(D, M[1], M[0], M[2], j->row_of, 0, (int)j->dim.k, 0); break;
+    case 2: O->slots_to_rows(D, M[3], M[2], j->row_of, 0); break;
+    default: O->rows_to_slots(D, M[2], M[3], j->row_of, 0); break;
     }
 }
 

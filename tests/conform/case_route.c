@@ -49,8 +49,17 @@ static void moves(struct conform *c, const struct route_arg *a)
         token_of[row_of[i]] = (int32_t)(i / a->k);
     }
     OP(c)->rows_gather(conform_dev(c), xs, x, token_of);
-    OP(c)->slots_to_rows(conform_dev(c), wr, w, row_of);
-    OP(c)->rows_to_slots(conform_dev(c), back, wr, row_of);
+    OP(c)->slots_to_rows(conform_dev(c), wr, w, row_of, 0);
+    OP(c)->rows_to_slots(conform_dev(c), back, wr, row_of, 0);
+    /* Two windows make the whole; what a window does not hold stays as it was. */
+    struct mat parts = conform_mat(c, DT_F32, slots, 1, 0, FILL_NAN), apart = conform_mat(c, DT_F32, a->n, a->k, 0, FILL_NAN);
+    int64_t cut = slots / 3;
+    OP(c)->slots_to_rows(conform_dev(c), mat_rows(parts, 0, cut), w, row_of, 0);
+    OP(c)->slots_to_rows(conform_dev(c), mat_rows(parts, cut, slots - cut), w, row_of, cut);
+    OP(c)->rows_to_slots(conform_dev(c), apart, mat_rows(parts, cut, slots - cut), row_of, cut);
+    OP(c)->rows_to_slots(conform_dev(c), apart, mat_rows(parts, 0, cut), row_of, 0);
+    conform_out(c, parts, tol_exact(), "weights of rows in two windows");
+    conform_out(c, apart, tol_exact(), "weights of slots from two windows");
     conform_out(c, xs, tol_exact(), "gathered rows");
     conform_out(c, wr, tol_exact(), "weights of rows");
     conform_out(c, back, tol_exact(), "weights of slots");
@@ -60,9 +69,13 @@ static void moves(struct conform *c, const struct route_arg *a)
         struct mat u = conform_mat(c, a->dt, a->n, a->width, 1, beta ? FILL_UNIT : FILL_NAN);
         struct mat v = conform_mat(c, DT_F32, a->n, a->width, 0, beta ? FILL_UNIT : FILL_NAN);
         struct mat gate = conform_in(c, DT_F32, a->n, 1, 0, FILL_UNIT);
-        OP(c)->rows_combine(conform_dev(c), y, ys, w, row_of, a->k, beta);
-        OP(c)->rows_combine(conform_dev(c), u, ys, none, row_of, a->k, beta);
-        OP(c)->rows_combine(conform_dev(c), v, x, gate, NULL, 1, beta);
+        OP(c)->rows_combine(conform_dev(c), y, ys, w, row_of, 0, a->k, beta);
+        OP(c)->rows_combine(conform_dev(c), u, ys, none, row_of, 0, a->k, beta);
+        OP(c)->rows_combine(conform_dev(c), v, x, gate, NULL, 0, 1, beta);
+        struct mat z = conform_mat(c, DT_F32, a->n, a->width, 1, beta ? FILL_UNIT : FILL_NAN);
+        OP(c)->rows_combine(conform_dev(c), z, mat_rows(ys, cut, slots - cut), w, row_of, cut, a->k, beta);
+        OP(c)->rows_combine(conform_dev(c), z, mat_rows(ys, 0, cut), w, row_of, 0, a->k, 1);
+        conform_out(c, z, tol_sum(a->k, 1), "combined in two windows (beta %d)", beta);
         conform_out(c, y, tol_sum(a->k, 1), "combined (beta %d)", beta);
         conform_out(c, u, tol_sum(a->k, 1), "combined without weights (beta %d)", beta);
         conform_out(c, v, tol_sum(1, 1), "combined row by row (beta %d)", beta);

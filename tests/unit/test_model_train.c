@@ -92,10 +92,10 @@ static void count_swiglu(struct dev *d, struct mat h, struct mat gate, struct ma
     hidden_calls++;
     right->swiglu_fwd(d, h, gate, up);
 }
-static void count_combine(struct dev *d, struct mat y, struct mat ys, struct mat w, const int32_t *row_of, int k, double beta)
+static void count_combine(struct dev *d, struct mat y, struct mat ys, struct mat w, const int32_t *row_of, int64_t first, int k, double beta)
 {
     combine_calls += w.p != NULL;
-    right->rows_combine(d, y, ys, w, row_of, k, beta);
+    right->rows_combine(d, y, ys, w, row_of, first, k, beta);
 }
 static void count_router(struct dev *d, const struct router *r)
 {

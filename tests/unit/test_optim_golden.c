@@ -27,6 +27,7 @@ struct rig {
     struct dev d;
     struct mem *mem;
     struct optim *o;
+    struct owned_layout own;    /* everything */
     float *master, *grads;
     double lr[N_STEPS];
 };
@@ -64,7 +65,11 @@ static void build(struct rig *r)
 {
     r->master = arena_array(r->a, (size_t)r->t.n_elems, sizeof(float));
     r->grads = arena_array(r->a, (size_t)r->t.n_elems, sizeof(float));
-    assert_int_equal(optim_new(r->a, &r->t, NULL, &r->c, &r->d, r->mem, &r->o), 0);
+    r->own = (struct owned_layout){ .n_parts = r->t.n, .n_elems = r->t.n_elems };
+    r->own.parts = arena_array(r->a, (size_t)r->t.n, sizeof *r->own.parts);
+    for (int i = 0; i < r->t.n; i++)
+        r->own.parts[i] = (struct owned_part){ i, 0, r->t.v[i].rows, r->t.v[i].offset };
+    assert_int_equal(optim_new(r->a, &r->t, &r->own, &r->c, &r->d, r->mem, &r->o), 0);
 }
 
 static void finish(struct rig *r)

@@ -134,14 +134,14 @@ static void initial_values_depend_on_seed_and_name_only(void **state)
     int q = t.layers[1].q, bias = t.layers[1].q_bias, norm = t.layers[1].q_norm;
     int64_t n = t.v[q].rows * t.v[q].cols;
     float *x = arena_array(a, (size_t)n, sizeof *x), *y = arena_array(a, (size_t)n, sizeof *y);
-    params_init(&t, q, 7, 0.02, x);
+    params_init(&t, q, 7, 0.02, 0, t.v[q].rows, x);
     rng_fill_normal(y, n, rng_key(7, "model.layers.1.self_attn.q_proj.weight"), 0, 0.02);
     assert_memory_equal(x, y, (size_t)n * sizeof *x);
-    params_init(&t, q, 8, 0.02, y);
+    params_init(&t, q, 8, 0.02, 0, t.v[q].rows, y);
     assert_memory_not_equal(x, y, (size_t)n * sizeof *x);
-    params_init(&t, norm, 7, 0.02, x);
+    params_init(&t, norm, 7, 0.02, 0, t.v[norm].rows, x);
     assert_true(x[0] == 1 && x[t.v[norm].rows - 1] == 1);
-    params_init(&t, bias, 7, 0.02, x);
+    params_init(&t, bias, 7, 0.02, 0, t.v[bias].rows, x);
     assert_true(x[0] == 0 && x[t.v[bias].rows - 1] == 0);
     model_config_fini(&m);
     arena_free(a);

@@ -45,7 +45,7 @@ static double combine_loss(void *arg)
     struct combine_ctx *c = arg;
     struct dev *d = refcheck_dev();
 
-    d->ops->rows_combine(d, c->y, c->ys, c->w, c->k.row_of, K, 0);
+    d->ops->rows_combine(d, c->y, c->ys, c->w, c->k.row_of, 0, K, 0);
     return refcheck_dot(c->y, c->dy);
 }
 
@@ -71,16 +71,16 @@ static void gather_and_combine_are_transposes(void **state)
     (void)state;
     sort_rows(&c.k);
     d->ops->rows_gather(d, dys, c.dy, c.k.token_of);
-    d->ops->slots_to_rows(d, wr, c.w, c.k.row_of);
+    d->ops->slots_to_rows(d, wr, c.w, c.k.row_of, 0);
     for (int r = 0; r < N * K; r++) {
         *refcheck_at(dwr, r, 0) = refcheck_dot(mat_rows(dys, r, 1), mat_rows(c.ys, r, 1));
         for (int i = 0; i < W; i++)
             *refcheck_at(dys, r, i) *= *refcheck_at(wr, r, 0);
     }
-    d->ops->rows_to_slots(d, dw, dwr, c.k.row_of);
+    d->ops->rows_to_slots(d, dw, dwr, c.k.row_of, 0);
     refcheck_grad("dys", c.ys, dys, combine_loss, &c);
     refcheck_grad("dw", c.w, dw, combine_loss, &c);
-    d->ops->rows_combine(d, dx, c.ys, none, c.k.row_of, K, 0);
+    d->ops->rows_combine(d, dx, c.ys, none, c.k.row_of, 0, K, 0);
     refcheck_grad("dx", c.x, dx, gather_loss, &c);
     refcheck_done();
 }
@@ -92,7 +92,7 @@ static void combine_row_by_row_is_a_weighted_add(void **state)
 
     (void)state;
     d->ops->cast(d, old, y);
-    d->ops->rows_combine(d, y, x, w, NULL, 1, 1);
+    d->ops->rows_combine(d, y, x, w, NULL, 0, 1, 1);
     for (int r = 0; r < N; r++)
         for (int i = 0; i < W; i++)
             refcheck_near("y", *refcheck_at(y, r, i),

@@ -16,7 +16,7 @@ struct ends {
     double beta, scale;
     double *nll;
     _Bool want_grad;
-    int64_t slice;
+    int64_t slice, first;
 };
 
 static void gather_task(void *arg, int64_t first, int64_t end, int thread)
@@ -86,42 +86,52 @@ static void combine_task(void *arg, int64_t first, int64_t end, int thread)
     for (int64_t t = first; t < end; t++) {
         float *y = cpu_row(a->y, t);
         _Bool fresh = a->beta == 0;
-        for (int s = 0; s < a->top_k; s++, fresh = 0) {
-            int64_t row = a->ids ? a->ids[t * a->top_k + s] : t;
+        for (int s = 0; s < a->top_k; s++) {
+            int64_t row = a->ids ? a->ids[t * a->top_k + s] - a->first : t;
             float w = a->w.p ? cpu_row(a->w, t)[s] : 1.0f;
-            BUG_ON(row < 0 || row >= a->x.rows);
+            if (row < 0 || row >= a->x.rows)
+                continue;
             if (fresh)
                 a->k->scale_to(y, w, cpu_row(a->x, row), a->y.cols);
             else
                 a->k->axpy(y, w, cpu_row(a->x, row), a->y.cols);
+            fresh = 0;
         }
+        if (fresh)
+            memset(y, 0, (size_t)a->y.cols * sizeof *y);
     }
 }
 
-void cpu_rows_combine(struct dev *d, struct mat y, struct mat ys, struct mat w, const int32_t *row_of, int top_k, double beta)
+void cpu_rows_combine(struct dev *d, struct mat y, struct mat ys, struct mat w, const int32_t *row_of, int64_t first, int top_k, double beta)
 {
     shape_combine(y, ys, w, row_of, top_k, beta);
     cpu_for(d, y.rows, NS_PER_BYTE * 4 * (double)y.cols * (top_k + 2), combine_task,
-            &(struct ends){ .k = cpu_kern(d), .y = y, .x = ys, .w = w, .ids = row_of, .top_k = top_k, .beta = beta });
+            &(struct ends){ .k = cpu_kern(d), .y = y, .x = ys, .w = w, .ids = row_of, .first = first, .top_k = top_k, .beta = beta });
 }
 
 /* A few bytes a slot: not worth a team. */
-void cpu_slots_to_rows(struct dev *d, struct mat wr, struct mat w, const int32_t *row_of)
+void cpu_slots_to_rows(struct dev *d, struct mat wr, struct mat w, const int32_t *row_of, int64_t first)
 {
     (void)d;
     shape_slots(w, wr);
     for (int64_t t = 0; t < w.rows; t++)
-        for (int64_t s = 0; s < w.cols; s++)
-            *cpu_row(wr, row_of[t * w.cols + s]) = cpu_row(w, t)[s];
+        for (int64_t s = 0; s < w.cols; s++) {
+            int64_t row = row_of[t * w.cols + s] - first;
+            if (row >= 0 && row < wr.rows)
+                *cpu_row(wr, row) = cpu_row(w, t)[s];
+        }
 }
 
-void cpu_rows_to_slots(struct dev *d, struct mat w, struct mat wr, const int32_t *row_of)
+void cpu_rows_to_slots(struct dev *d, struct mat w, struct mat wr, const int32_t *row_of, int64_t first)
 {
     (void)d;
     shape_slots(w, wr);
     for (int64_t t = 0; t < w.rows; t++)
-        for (int64_t s = 0; s < w.cols; s++)
-            cpu_row(w, t)[s] = *cpu_row(wr, row_of[t * w.cols + s]);
+        for (int64_t s = 0; s < w.cols; s++) {
+            int64_t row = row_of[t * w.cols + s] - first;
+            if (row >= 0 && row < wr.rows)
+                cpu_row(w, t)[s] = *cpu_row(wr, row);
+        }
 }
 
 /* Counting sort; offsets serve as cursors, then move up by one place. */

@@ -94,9 +94,9 @@ void cpu_router_fwd(struct dev *d, const struct router *r);
 void cpu_router_bwd(struct dev *d, const struct router *r);
 void cpu_route_sort(struct dev *d, const struct route_map *m);
 void cpu_rows_gather(struct dev *d, struct mat xs, struct mat x, const int32_t *token_of);
-void cpu_rows_combine(struct dev *d, struct mat y, struct mat ys, struct mat w, const int32_t *row_of, int top_k, double beta);
-void cpu_slots_to_rows(struct dev *d, struct mat wr, struct mat w, const int32_t *row_of);
-void cpu_rows_to_slots(struct dev *d, struct mat w, struct mat wr, const int32_t *row_of);
+void cpu_rows_combine(struct dev *d, struct mat y, struct mat ys, struct mat w, const int32_t *row_of, int64_t first, int top_k, double beta);
+void cpu_slots_to_rows(struct dev *d, struct mat wr, struct mat w, const int32_t *row_of, int64_t first);
+void cpu_rows_to_slots(struct dev *d, struct mat w, struct mat wr, const int32_t *row_of, int64_t first);
 
 void cpu_embed_fwd(struct dev *d, struct mat y, struct mat table, const int32_t *ids);
 void cpu_embed_bwd(struct dev *d, struct mat dtable, struct mat dy, const int32_t *ids, double beta);

@@ -46,9 +46,9 @@ size_t ref_router_ws(const struct dev_limits *lim);
 void ref_route_sort(struct dev *d, const struct route_map *m);
 void ref_rows_gather(struct dev *d, struct mat xs, struct mat x, const int32_t *token_of);
 void ref_rows_combine(struct dev *d, struct mat y, struct mat ys, struct mat w, const int32_t *row_of,
-                      int top_k, double beta);
-void ref_slots_to_rows(struct dev *d, struct mat wr, struct mat w, const int32_t *row_of);
-void ref_rows_to_slots(struct dev *d, struct mat w, struct mat wr, const int32_t *row_of);
+                      int64_t first, int top_k, double beta);
+void ref_slots_to_rows(struct dev *d, struct mat wr, struct mat w, const int32_t *row_of, int64_t first);
+void ref_rows_to_slots(struct dev *d, struct mat w, struct mat wr, const int32_t *row_of, int64_t first);
 
 /* ref_ends.c */
 void ref_embed_fwd(struct dev *d, struct mat y, struct mat table, const int32_t *ids);

@@ -45,7 +45,7 @@ void ref_rows_gather(struct dev *d, struct mat xs, struct mat x, const int32_t *
 }
 
 void ref_rows_combine(struct dev *d, struct mat y, struct mat ys, struct mat w, const int32_t *row_of,
-                      int top_k, double beta)
+                      int64_t first, int top_k, double beta)
 {
     double acc[REF_RUN], v[REF_RUN];
 
@@ -58,9 +58,10 @@ void ref_rows_combine(struct dev *d, struct mat y, struct mat ys, struct mat w, 
             if (beta != 0)
                 ref_load(acc, y, t, c, n);
             for (int s = 0; s < top_k; s++) {
-                int64_t row = row_of ? row_of[t * top_k + s] : t;
+                int64_t row = row_of ? row_of[t * top_k + s] - first : t;
                 double ws = w.p ? ref_get(w, t, s) : 1;
-                BUG_ON(row < 0 || row >= ys.rows);
+                if (row < 0 || row >= ys.rows)
+                    continue;
                 ref_load(v, ys, row, c, n);
                 for (int64_t i = 0; i < n; i++)
                     acc[i] += ws * v[i];
@@ -69,20 +70,26 @@ void ref_rows_combine(struct dev *d, struct mat y, struct mat ys, struct mat w, 
         }
 }
 
-void ref_slots_to_rows(struct dev *d, struct mat wr, struct mat w, const int32_t *row_of)
+void ref_slots_to_rows(struct dev *d, struct mat wr, struct mat w, const int32_t *row_of, int64_t first)
 {
     (void)d;
     shape_slots(w, wr);
     for (int64_t t = 0; t < w.rows; t++)
-        for (int64_t s = 0; s < w.cols; s++)
-            ref_put(wr, row_of[t * w.cols + s], 0, ref_get(w, t, s));
+        for (int64_t s = 0; s < w.cols; s++) {
+            int64_t row = row_of[t * w.cols + s] - first;
+            if (row >= 0 && row < wr.rows)
+                ref_put(wr, row, 0, ref_get(w, t, s));
+        }
 }
 
-void ref_rows_to_slots(struct dev *d, struct mat w, struct mat wr, const int32_t *row_of)
+void ref_rows_to_slots(struct dev *d, struct mat w, struct mat wr, const int32_t *row_of, int64_t first)
 {
     (void)d;
     shape_slots(w, wr);
     for (int64_t t = 0; t < w.rows; t++)
-        for (int64_t s = 0; s < w.cols; s++)
-            ref_put(w, t, s, ref_get(wr, row_of[t * w.cols + s], 0));
+        for (int64_t s = 0; s < w.cols; s++) {
+            int64_t row = row_of[t * w.cols + s] - first;
+            if (row >= 0 && row < wr.rows)
+                ref_put(w, t, s, ref_get(wr, row, 0));
+        }
 }

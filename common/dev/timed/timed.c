@@ -84,10 +84,11 @@ OP(router_fwd, (struct dev *d, const struct router *r), r)
 OP(router_bwd, (struct dev *d, const struct router *r), r)
 OP(route_sort, (struct dev *d, const struct route_map *m), m)
 OP(rows_gather, (struct dev *d, struct mat xs, struct mat x, const int32_t *token_of), xs, x, token_of)
-OP(rows_combine, (struct dev *d, struct mat y, struct mat ys, struct mat w, const int32_t *row_of, int top_k, double beta),
-   y, ys, w, row_of, top_k, beta)
-OP(slots_to_rows, (struct dev *d, struct mat wr, struct mat w, const int32_t *row_of), wr, w, row_of)
-OP(rows_to_slots, (struct dev *d, struct mat w, struct mat wr, const int32_t *row_of), w, wr, row_of)
+OP(rows_combine, (struct dev *d, struct mat y, struct mat ys, struct mat w, const int32_t *row_of,
+                  int64_t first, int top_k, double beta),
+   y, ys, w, row_of, first, top_k, beta)
+OP(slots_to_rows, (struct dev *d, struct mat wr, struct mat w, const int32_t *row_of, int64_t first), wr, w, row_of, first)
+OP(rows_to_slots, (struct dev *d, struct mat w, struct mat wr, const int32_t *row_of, int64_t first), w, wr, row_of, first)
 OP(embed_fwd, (struct dev *d, struct mat y, struct mat table, const int32_t *ids), y, table, ids)
 OP(embed_bwd, (struct dev *d, struct mat dtable, struct mat dy, const int32_t *ids, double beta), dtable, dy, ids, beta)
 OP(xent, (struct dev *d, double *nll, struct mat logits, const int32_t *targets, double scale, _Bool want_grad),

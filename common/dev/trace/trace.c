@@ -263,24 +263,27 @@ static void trace_rows_gather(struct dev *d, struct mat xs, struct mat x, const 
 }
 
 static void trace_rows_combine(struct dev *d, struct mat y, struct mat ys, struct mat w, const int32_t *row_of,
-                               int top_k, double beta)
+                               int64_t first, int top_k, double beta)
 {
     double row = (double)ys.cols * (double)dtype_size(ys.dt);
 
+    (void)first;
     shape_combine(y, ys, w, row_of, top_k, beta);
     count(d, OP_rows_combine, 0, bytes_out(y, beta) + (double)y.rows * top_k * row + (w.p ? bytes_of(w) : 0));
 }
 
-static void trace_slots_to_rows(struct dev *d, struct mat wr, struct mat w, const int32_t *row_of)
+static void trace_slots_to_rows(struct dev *d, struct mat wr, struct mat w, const int32_t *row_of, int64_t first)
 {
     (void)row_of;
+    (void)first;
     shape_slots(w, wr);
     count(d, OP_slots_to_rows, 0, 2 * bytes_of(w));
 }
 
-static void trace_rows_to_slots(struct dev *d, struct mat w, struct mat wr, const int32_t *row_of)
+static void trace_rows_to_slots(struct dev *d, struct mat w, struct mat wr, const int32_t *row_of, int64_t first)
 {
     (void)row_of;
+    (void)first;
     shape_slots(w, wr);
     count(d, OP_rows_to_slots, 0, 2 * bytes_of(w));
 }
