@@ -196,7 +196,7 @@ int cpu_team_open(int threads, struct cpu_team **out)
             break;
         t->n_workers++;
     }
-    if (t->n_workers < threads - 1) {
+    if (!t->workers || t->n_workers < threads - 1) {
         cpu_team_close(t);
         return err_set(ERR_IO, "cannot start %d threads", threads);
     }
