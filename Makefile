@@ -61,7 +61,7 @@ endif
 # ---- what is there
 find_c     = $(sort $(shell find $(1) -name '*.c' 2>/dev/null))
 # One of the two, so that no source has a condition.
-off_src   := $(if $(and $(filter mpi=%,$(PARTS)),$(wildcard common/comm/mpi/*.c)),common/comm/comm_mpi_absent.c,$(call find_c,common/comm/mpi))
+off_src   := $(if $(filter mpi=%,$(PARTS)),common/comm/comm_mpi_absent.c,$(call find_c,common/comm/mpi))
 lib_src   := $(filter-out $(off_src),$(call find_c,common))
 prog_src  := $(call find_c,src)
 unit_src  := $(sort $(wildcard tests/unit/test_*.c))

@@ -97,7 +97,12 @@ int comm_open(const char *name, const struct comm_options *o, struct comm **out)
         c->ops->close_world(w);
         goto fail;
     }
-    comm_row_set(c, COMM_N_KINDS, 0, 0);
+    comm_row_begin(c);
+    /* From here on every rank finds all rows filled in. */
+    if ((rc = comm_share(c, NULL, 0, NULL)) < 0) {
+        comm_close(c);
+        return rc;
+    }
     *out = c;
     return 0;
 fail:
@@ -153,6 +158,11 @@ static int split(struct comm *c, int color, int key, _Bool by_node, const char *
     *out = NULL;
     if (!n)
         return err_sys(ERR_IO, "no memory for the communicator %s", name);
+    for (struct comm *k = c->w->world; k; k = k->next)
+        if (k->head) {
+            let_go(n);
+            return err_set(ERR_BUG, "split of %s: a request of %s is open", c->name, k->name);
+        }
     comm_enter(c, COMM_SPLIT);
     n->ops = c->ops;
     n->w = c->w;
@@ -319,20 +329,25 @@ static void count_request(struct comm_req *r)
         count(c, r->label, all_out - own_out, all_in - own_in);
 }
 
-/* What a rank sends to itself. */
-static void copy_own(struct comm_req *r)
+/* What a rank sends to itself: copied, or only compared. */
+static int own_parts(struct comm *c, const struct comm_req *r, _Bool copy)
 {
     const struct comm_part *from, *to;
     struct comm_stream_cursor out, in;
-    int64_t at, end, n;
+    int64_t n, m;
 
-    comm_stream_begin(&out, r->send, r->n_send, r->c->rank);
-    comm_stream_begin(&in, r->recv, r->n_recv, r->c->rank);
-    while (comm_stream_next(&out, INT64_MAX, &from, NULL) > 0)
-        for (at = 0; at < from->bytes; at += n) {
-            n = comm_stream_next(&in, from->bytes - at, &to, &end);
-            memcpy((char *)to->p + end, (const char *)from->p + at, (size_t)n);
-        }
+    comm_stream_begin(&out, r->send, r->n_send, c->rank);
+    comm_stream_begin(&in, r->recv, r->n_recv, c->rank);
+    do {
+        n = comm_stream_next(&out, INT64_MAX, &from, NULL);
+        m = comm_stream_next(&in, INT64_MAX, &to, NULL);
+        if (n != m)
+            return err_set(ERR_BUG, "all_to_all of %s: a rank sends itself %lld bytes, but takes %lld", c->name, (long long)n,
+                           (long long)m);
+        if (n && copy)
+            memcpy(to->p, from->p, (size_t)n);
+    } while (n);
+    return 0;
 }
 
 /* Puts a request in line; the call it belongs to has been counted. */
@@ -343,9 +358,8 @@ static int submit(struct comm *c, const struct comm_req *what, struct comm_req *
     *out = NULL;
     TRY(check(c, what->send, what->n_send, what->label));
     TRY(check(c, what->recv, what->n_recv, what->label));
-    if (what->kind == COMM_ALL_TO_ALL &&
-        comm_stream_bytes(what->send, what->n_send, c->rank) != comm_stream_bytes(what->recv, what->n_recv, c->rank))
-        return err_set(ERR_BUG, "all_to_all of %s: a rank does not send itself what it receives", c->name);
+    if (what->kind == COMM_ALL_TO_ALL)
+        TRY(own_parts(c, what, 0));
     if (what->kind == COMM_REDUCE && !comm_stream_sum_size(what->wire))
         return err_set(ERR_BUG, "reduce of %s: %s is not summed", c->name, dtype_name(what->wire));
     for (int i = 0; i < COMM_MAX_REQS && !r; i++)
@@ -359,7 +373,7 @@ static int submit(struct comm *c, const struct comm_req *what, struct comm_req *
     r->seq = c->w->seq;
     count_request(r);
     if (r->kind == COMM_ALL_TO_ALL)
-        copy_own(r);
+        own_parts(c, r, 1);
     *c->tail = r;
     c->tail = &r->next;
     advance(c);

@@ -44,7 +44,7 @@ int comm_open(const char *name, const struct comm_options *o, struct comm **out)
 void comm_close(struct comm *c);
 const char *const *comm_names(void);    /* back ends built in, NULL-terminated */
 
-/* Collective in c.  Ranks of one color form a communicator, ordered by (key,
+/* Collective in c; no request may be open.  Ranks of one color form a communicator, ordered by (key,
  * rank in c).  color < 0: this rank joins none and gets NULL.  name stands in
  * reports, at most 15 letters are kept. */
 int comm_split(struct comm *c, int color, int key, const char *name, struct comm **out);
@@ -60,6 +60,9 @@ int comm_world_size(const struct comm *c);
 const char *comm_host(const struct comm *c);
 int comm_node_rank(const struct comm *c);           /* among the ranks of the world on this node */
 int comm_node_size(const struct comm *c);
+/* CPUs for this rank: its affinity mask, shared evenly with the ranks of the
+ * node that may run on the same ones; at least 1. */
+int comm_threads(const struct comm *c);
 /* Bytes of buffers that all communicators of this process hold in this library;
  * what MPI allocates itself is not in it. */
 int64_t comm_bytes(const struct comm *c);
@@ -107,9 +110,9 @@ int comm_start_gather(struct comm *c, const struct comm_part *parts, int n_parts
 int comm_reduce(struct comm *c, const struct comm_part *parts, int n_parts, enum dtype wire);
 int comm_start_reduce(struct comm *c, const struct comm_part *parts, int n_parts, enum dtype wire, struct comm_req **out);
 
-/* Collective.  The bytes for a peer are its send parts, joined; they arrive in
- * the peer's receive parts for this rank, joined; only the totals have to agree.
- * The parts for the rank itself are copied.  No send part may overlap a receive part. */
+/* Collective.  The k-th send part for a peer arrives in the peer's k-th receive
+ * part for this rank, of the same bytes; empty parts do not count.  The parts for
+ * the rank itself are copied.  No send part may overlap a receive part. */
 int comm_all_to_all(struct comm *c, const struct comm_part *send, int n_send, const struct comm_part *recv, int n_recv);
 int comm_start_all_to_all(struct comm *c, const struct comm_part *send, int n_send,
                           const struct comm_part *recv, int n_recv, struct comm_req **out);
@@ -155,8 +158,8 @@ void comm_set_step(struct comm *c, int64_t step);
 
 /* Starts a thread that looks every quarter of a second at the ranks of this
  * node.  When this rank has waited longer than limit_s it reports one line per
- * rank, "rank R on HOST waits S s in all_gather of world #N (step K)" or "...
- * does not wait; last was ...", and ends the job with 69.  report is called from
+ * rank, "rank R on HOST waits S s in all_gather of world #N (step K)" or "rank R
+ * on HOST has not called for S s after ...", and ends the job with 69.  report is called from
  * that thread, NULL: the log.  comm_watchdog_stop() or closing the world ends it. */
 int comm_watchdog_start(struct comm *c, double limit_s, void (*report)(void *ctx, const char *line), void *ctx);
 void comm_watchdog_stop(struct comm *c);

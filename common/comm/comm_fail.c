@@ -6,6 +6,7 @@
  * retries or repairs: what it starts always ends the job. */
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -24,7 +25,43 @@ static struct comm_row *own_row(struct comm_world *w)
     return &w->board->rows[w->node_rank];
 }
 
-/* kind COMM_N_KINDS also fills in who we are. */
+/* Who we are; the pid comes last, for it says that the row is there. */
+void comm_row_begin(struct comm *c)
+{
+    struct comm_world *w = c->w;
+    struct comm_row *r = own_row(w);
+    cpu_set_t set;
+
+    CPU_ZERO(&set);
+    if (sched_getaffinity(0, sizeof set, &set) < 0)
+        CPU_SET(0, &set);
+    for (int i = 0; i < CPU_SETSIZE && i < COMM_CPU_WORDS * 64; i++)
+        if (CPU_ISSET(i, &set))
+            atomic_fetch_or(&r->cpus[i / 64], (uint64_t)1 << i % 64);
+    comm_row_set(c, COMM_N_KINDS, 0, 0);
+    atomic_store(&r->rank, w->rank);
+    atomic_store(&r->pid, (int32_t)getpid());
+}
+
+/* A CPU that k ranks may use counts 1/k for each of them. */
+int comm_threads(const struct comm *c)
+{
+    const struct comm_world *w = c->w;
+    double share = 0;
+
+    for (int i = 0; i < COMM_CPU_WORDS * 64; i++) {
+        int k = 0;
+
+        if (!(atomic_load(&w->board->rows[w->node_rank].cpus[i / 64]) >> i % 64 & 1))
+            continue;
+        for (int r = 0; r < w->node_size; r++)
+            k += (int)(atomic_load(&w->board->rows[r].cpus[i / 64]) >> i % 64 & 1);
+        share += 1.0 / k;
+    }
+    /* Thirds do not add up to a whole. */
+    return share < 1 ? 1 : (int)(share + 1e-6);
+}
+
 void comm_row_set(struct comm *c, enum comm_kind kind, int64_t seq, _Bool waiting)
 {
     struct comm_world *w = c->w;
@@ -33,10 +70,6 @@ void comm_row_set(struct comm *c, enum comm_kind kind, int64_t seq, _Bool waitin
 
     memcpy(in, c->name, sizeof in);
     atomic_fetch_add(&r->version, 1);
-    if (kind == COMM_N_KINDS) {
-        atomic_store_explicit(&r->rank, w->rank, memory_order_relaxed);
-        atomic_store_explicit(&r->pid, (int32_t)getpid(), memory_order_relaxed);
-    }
     atomic_store_explicit(&r->kind, (int32_t)kind, memory_order_relaxed);
     atomic_store_explicit(&r->waiting, waiting, memory_order_relaxed);
     atomic_store_explicit(&r->seq, seq, memory_order_relaxed);

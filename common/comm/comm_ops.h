@@ -14,6 +14,7 @@
 enum {
     COMM_SHARE_MAX = 1024,      /* bytes of one rank in a share */
     COMM_HOST_MAX = 64,
+    COMM_CPU_WORDS = 16,        /* of 64 CPUs each: what a cpu_set_t holds */
 };
 
 /* What step() found: COMM_DONE also when nothing was left to move. */
@@ -42,6 +43,7 @@ struct comm_row {
     _Atomic int32_t kind, waiting;
     _Atomic int64_t seq, step, at_ns;           /* CLOCK_MONOTONIC, one clock per node */
     _Atomic uint64_t in[2];     /* name of the communicator, 16 bytes */
+    _Atomic uint64_t cpus[COMM_CPU_WORDS];      /* the affinity mask */
     char pad[56];
 };
 
@@ -111,6 +113,7 @@ _Bool comm_mpi_built_in(void);
 /* comm_fail.c: ends this process at once when the job is ending or a rank of
  * the node has died; whoever waits calls it now and then. */
 void comm_check_peers(struct comm_world *w);
+void comm_row_begin(struct comm *c);
 void comm_row_set(struct comm *c, enum comm_kind kind, int64_t seq, _Bool waiting);
 /* comm.c */
 int comm_share(struct comm *c, const void *mine, int64_t n, void *all);
