@@ -268,14 +268,16 @@ static void every_tensor_has_one_writer_who_holds_it(void **state)
     (void)state;
     for (int size = 1; size <= 12; size++)
         for (int replicas = 1; replicas <= size; replicas++) {
-            struct arena *a = arena_new();
-            struct save_tensor *t = arena_array(a, N, sizeof *t);
-            struct save_plan p;
             uint64_t load[12] = { 0 }, most = 0, largest = 0, sum = 0;
             int shard = size / replicas, last = -1;
+            struct save_tensor *t;
+            struct save_plan p;
+            struct arena *a;
 
             if (size % replicas)
                 continue;
+            a = arena_new();
+            t = arena_array(a, N, sizeof *t);
             for (int i = 0; i < N; i++) {
                 const struct thing *th = &things[i % N_THINGS];
 
