@@ -72,14 +72,29 @@ static char *lines_text(const struct plan *p, size_t *n)
     return text;
 }
 
+/* Made when it is asked for: a search over many meshes never does. */
+struct hash plan_hash(const struct plan *p)
+{
+    size_t n = 0;
+    char *text;
+    if (p->lines.hex[0])
+        return p->lines;
+    text = arena_must(lines_text(p, &n));
+    struct hash h = hash_bytes(text, n);
+    free(text);
+    return h;
+}
+
 char *plan_text(const struct plan *p, size_t *n)
 {
     char head[256];
     size_t body_n = 0;
-    char mesh[40];
+    char mesh[40], *body = lines_text(p, &body_n);
+    if (!body)
+        return NULL;
     int head_n = snprintf(head, sizeof head, "# moe-plan 1\n# config %s mesh %s world %d plan %s\n", p->config.hex,
-                          mesh_text(mesh, p->mesh), plan_world(p), p->lines.hex);
-    char *body = lines_text(p, &body_n), *text = body ? malloc((size_t)head_n + body_n + 1) : NULL;
+                          mesh_text(mesh, p->mesh), plan_world(p), hash_bytes(body, body_n).hex);
+    char *text = malloc((size_t)head_n + body_n + 1);
     if (text) {
         memcpy(text, head, (size_t)head_n);
         memcpy(text + head_n, body, body_n + 1);
@@ -116,8 +131,6 @@ int plan_make(const struct param_table *t, const struct plan_costs *costs, struc
     int *owner = arena_array(a, (size_t)t->n, sizeof *owner);
     int64_t room = t->n + 2 * (int64_t)mesh_shard(m);   /* two parameters are split */
     struct plan *p = calloc(1, sizeof *p);
-    char *text = NULL;
-    size_t n;
     int rc = 0;
     if (p)
         p->parts = calloc((size_t)room, sizeof *p->parts);
@@ -132,17 +145,10 @@ int plan_make(const struct param_table *t, const struct plan_costs *costs, struc
     for (int i = 0; i < t->n; i++)
         p->n += parts_of(t, costs, m, i, owner[i], p->parts + p->n);
     plan_sort(p);
-    text = lines_text(p, &n);
-    if (!text) {
-        rc = err_set(ERR_IO, "out of memory for the text of a plan");
-        goto out;
-    }
-    p->lines = hash_bytes(text, n);
     *out = p;
     p = NULL;
 out:
     plan_free(p);
-    free(text);
     arena_free(a);
     return rc;
 }
@@ -160,4 +166,3 @@ const struct plan_part *plan_part(const struct plan *p, int64_t i) { return &p->
 int plan_world(const struct plan *p) { return mesh_world(p->mesh); }
 struct mesh plan_mesh(const struct plan *p) { return p->mesh; }
 const struct param_table *plan_table(const struct plan *p) { return p->t; }
-struct hash plan_hash(const struct plan *p) { return p->lines; }

@@ -30,6 +30,11 @@ int plan_make(const struct param_table *t, const struct plan_costs *costs, struc
 /* path "-" is standard input.  The mesh is that of the file; its owners may
  * differ from plan_make()'s where a gather does not care. */
 int plan_load(const char *path, const struct param_table *t, struct hash config, struct plan **out);
+/* Made for whatever configuration of this model. */
+int plan_load_any(const char *path, const struct param_table *t, struct plan **out);
+/* What plan_load() checks beyond the lines: every row has exactly one owner, and
+ * what a gather relies on.  ERR_DATA names plan (name) and tensor. */
+int plan_check(const struct plan *p, const char *name);
 void plan_free(struct plan *p);
 
 int64_t plan_n_parts(const struct plan *p);

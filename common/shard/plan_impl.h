@@ -11,7 +11,8 @@ struct plan {
     struct plan_part *parts;
     int64_t n;
     struct mesh mesh;
-    struct hash config, lines;
+    struct hash config;
+    struct hash lines;          /* of a plan that was read; empty: not yet made */
 };
 
 /* By layer (those of no layer last), name, first row. */

@@ -54,7 +54,7 @@ static _Bool whole(const char *s, int64_t max, int64_t *out)
     return v <= max;
 }
 
-static int read_head(struct reader *r, struct hash config)
+static int read_head(struct reader *r, const struct hash *config)
 {
     char *s = next_line(r), *word[9], *save = NULL;
     int n = 0;
@@ -68,9 +68,9 @@ static int read_head(struct reader *r, struct hash config)
         strcmp(word[3], "mesh") || mesh_parse(word[4], &r->p->mesh) < 0 || strcmp(word[5], "world") || !whole(word[6], INT32_MAX, &world) ||
         strcmp(word[7], "plan") || !hash_parse(word[8], &r->p->lines) || world != plan_world(r->p))
         return bad(r, "expected \"# config HASH mesh RxFxE world N plan HASH\"");
-    if (!hash_eq(&r->p->config, &config))
+    if (config && !hash_eq(&r->p->config, config))
         return err_set(ERR_USAGE, "%s: made for another configuration (%s, this one is %s); run moe-shard plan again",
-                       r->path, r->p->config.hex, config.hex);
+                       r->path, r->p->config.hex, config->hex);
     if (r->p->t->cfg->num_experts % r->p->mesh.ep)
         return bad(r, "the experts of this model cannot be divided among the mesh's ep");
     struct hash got = hash_bytes(r->at, (size_t)(r->end - r->at));
@@ -176,7 +176,13 @@ static int check_owners(const struct plan *p, const char *path)
     return rc;
 }
 
-int plan_load(const char *path, const struct param_table *t, struct hash config, struct plan **out)
+int plan_check(const struct plan *p, const char *name)
+{
+    TRY(check_cover(p, name));
+    return check_owners(p, name);
+}
+
+static int load(const char *path, const struct param_table *t, const struct hash *config, struct plan **out)
 {
     struct fs_blob b = { 0 };
     struct reader r = { .path = strcmp(path, "-") ? path : "standard input" };
@@ -207,8 +213,7 @@ int plan_load(const char *path, const struct param_table *t, struct hash config,
     while ((s = next_line(&r)))
         TRY_OUT(rc, read_row(&r, s, &r.p->parts[r.p->n++]));
     plan_sort(r.p);
-    TRY_OUT(rc, check_cover(r.p, r.path));
-    TRY_OUT(rc, check_owners(r.p, r.path));
+    TRY_OUT(rc, plan_check(r.p, r.path));
     *out = r.p;
     r.p = NULL;
 out:
@@ -216,4 +221,14 @@ out:
     free(text);
     fs_blob_free(&b);
     return rc;
+}
+
+int plan_load(const char *path, const struct param_table *t, struct hash config, struct plan **out)
+{
+    return load(path, t, &config, out);
+}
+
+int plan_load_any(const char *path, const struct param_table *t, struct plan **out)
+{
+    return load(path, t, NULL, out);
 }

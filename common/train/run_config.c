@@ -43,6 +43,8 @@ static const struct config_key own_keys[] = {
       "layers per kept boundary; 0 keeps every activation and computes none again", NULL, 0 },
     { "memory.state_home", CONFIG_CHOICE, AT(state_home), "device", 0, 0, "device|host",
       "where master weights and optimizer state live", NULL, 0 },
+    { "memory.boundary_home", CONFIG_CHOICE, AT(boundary_home), "device", 0, 0, "device|host",
+      "where boundaries wait for backward", NULL, 0 },
     { "mesh.replicas", CONFIG_INT, AT(replicas), "1", 1, 1e6, NULL, "data-parallel replicas", NULL, 0 },
     { "mesh.efsdp", CONFIG_INT_AUTO, AT(efsdp), "auto", 1, 1e6, NULL, "ranks that share one expert-parallel slice", NULL, 0 },
     { "mesh.ep", CONFIG_INT, AT(ep), "1", 1, 1e6, NULL, "expert-parallel ranks", NULL, 0 },
@@ -103,6 +105,8 @@ static void check_later_stages(const struct run_config *r, const struct config *
         fault(f, c, "train.compute_dtype", "bf16 is not built into this version; fp32 or auto");
     if (r->state_home != 0)
         fault(f, c, "memory.state_home", "host is not built into this version; device");
+    if (r->boundary_home != 0)
+        fault(f, c, "memory.boundary_home", "host is not built into this version; device");
     if (r->replicas > 1)
         fault(f, c, "mesh.replicas", "several ranks are not built into this version; 1");
     if (r->efsdp > 1)

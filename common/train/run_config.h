@@ -27,7 +27,7 @@ struct run_config {
     int aux_scope;                      /* enum aux_scope */
     struct optim_config optim;
     int64_t boundary_every;
-    int state_home;
+    int state_home, boundary_home;      /* 0 device, 1 host */
     int64_t replicas, efsdp, ep, rows_cap, seqs_per_gather;     /* -1: auto */
     int grad_dtype, gather_dtype;
     _Bool split_replicas;

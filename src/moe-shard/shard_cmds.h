@@ -8,10 +8,12 @@
 #include "base/opt.h"
 #include "base/table.h"
 #include "model/params.h"
+#include "shard/footprint.h"
 #include "shard/plan.h"
 #include "train/run_config.h"
 
-extern const struct opt_cmd shard_plan_cmd, shard_count_cmd, shard_memory_cmd;
+extern const struct opt_cmd shard_plan_cmd, shard_show_cmd, shard_count_cmd, shard_memory_cmd, shard_fit_cmd, shard_diff_cmd,
+                            shard_check_cmd;
 
 /* First members of every options struct: which configuration. */
 struct shard_input {
@@ -28,11 +30,17 @@ struct shard_input {
 #define SHARD_RANKS(T)                                                                                            \
     { OPT_INT, 0, "ranks", "N", "0", "ranks of the run; 0: as many as the mesh says", offsetof(T, ranks), 0, MESH_MAX_RANKS }
 
+#define SHARD_PLAN(T)                                                                                             \
+    { OPT_STR, 0, "plan", "FILE", NULL, "this plan instead of a new one; - is standard input", offsetof(T, plan), 0, 0 }
+#define SHARD_DTYPE(T)                                                                                            \
+    { OPT_CHOICE, 0, "dtype", "fp32|bf16", NULL, "type of activations and of weights in use", offsetof(T, dtype), 0, 0 }
+
 /* A configuration and its parameters. */
 struct shard_model {
     struct run_config cfg;
     struct arena *arena;
     struct param_table table;
+    enum dtype compute, wire;   /* as the configuration says; see shard_footprint_opts() */
 };
 
 /* Reads the configuration with the operands as overrides.  Returns 1 when it
@@ -44,6 +52,19 @@ void shard_close(struct shard_model *m);
  * is 1), and the plan that follows. */
 int shard_mesh_of(const struct shard_model *m, int64_t ranks, struct mesh *out);
 int shard_plan_of(const struct shard_model *m, int64_t ranks, struct plan **out);
+int shard_plan_on(const struct shard_model *m, struct mesh mesh, struct plan **out);
+
+/* The plan in a file (it must be one of this configuration, and --ranks is not
+ * for it), or the one that would be made. */
+int shard_plan_get(const struct shard_model *m, const char *path, int64_t ranks, struct plan **out);
+
+/* What each rank of the shard group owns, [efsdp * ep]; owned (free()). */
+struct shard_load { int64_t parts, bytes, state_bytes; double ns_flops; };
+struct shard_load *shard_loads(const struct plan *p);
+
+/* Options of the formulas from the configuration; dtype (NULL: none given) also
+ * replaces m->compute. */
+struct footprint_opts shard_footprint_opts(struct shard_model *m, const char *dtype);
 
 /* --json and --tsv exclude each other. */
 int shard_form(_Bool json, _Bool tsv, enum table_form *out);

@@ -4,7 +4,6 @@
 
 #include "base/err.h"
 #include "base/out.h"
-#include "optim/optim.h"
 
 #include "shard_cmds.h"
 
@@ -35,24 +34,6 @@ void shard_close(struct shard_model *m)
     m->arena = NULL;
 }
 
-static double ns_flops(const void *ctx, const struct param *p)
-{
-    return optim_ns_flops(p, ctx);
-}
-
-int shard_mesh_of(const struct shard_model *m, int64_t ranks, struct mesh *out)
-{
-    return mesh_make(m->cfg.replicas, m->cfg.efsdp, m->cfg.ep, ranks, m->cfg.model.num_experts, out);
-}
-
-int shard_plan_of(const struct shard_model *m, int64_t ranks, struct plan **out)
-{
-    struct plan_costs costs = { optim_state_bytes, ns_flops, &m->cfg.optim };
-    struct mesh mesh;
-    TRY(shard_mesh_of(m, ranks, &mesh));
-    return plan_make(&m->table, &costs, run_config_plan_digest(&m->cfg), mesh, out);
-}
-
 int shard_form(_Bool json, _Bool tsv, enum table_form *out)
 {
     if (json && tsv)
@@ -63,10 +44,9 @@ int shard_form(_Bool json, _Bool tsv, enum table_form *out)
 
 int main(int argc, char **argv)
 {
-    struct opt_cmd cmds[3];
+    struct opt_cmd cmds[] = { shard_plan_cmd, shard_show_cmd, shard_count_cmd, shard_memory_cmd, shard_fit_cmd, shard_diff_cmd,
+                              shard_check_cmd };
 
-    cmds[0] = shard_plan_cmd;
-    cmds[1] = shard_count_cmd;
-    cmds[2] = shard_memory_cmd;
-    return opt_main("moe-shard", "who owns which parameter, and what it costs, before anything runs", cmds, 3, argc, argv);
+    return opt_main("moe-shard", "who owns which parameter, and what it costs, before anything runs", cmds,
+                    (int)(sizeof cmds / sizeof *cmds), argc, argv);
 }
