@@ -21,6 +21,7 @@ static const struct { const char *name; _Bool kept; } classes[FOOT_CLASS_N] = {
 const char *footprint_class_name(enum foot_class c) { return classes[c].name; }
 _Bool footprint_is_kept(enum foot_class c) { return classes[c].kept; }
 
+/* block: elements of the widest piece that is reduced to the rank. */
 struct rank_base { int64_t elems, state, largest, block, ws; double ns_flops; };
 
 /* Of one EP rank: its largest slot, and all its slots together. */
@@ -31,7 +32,7 @@ struct footprint_base {
     const struct model_config *c;
     struct mesh m;
     enum dtype compute, wire;
-    int64_t embed, head, ends;  /* slots; the larger one of gradients */
+    int64_t embed, head, ends;  /* slots; both of gradients */
     double ends_wire;           /* gradients of both, as they travel */
     struct rank_base *ranks;    /* [efsdp * ep] */
     struct ep_base *eps;        /* [ep] */
@@ -177,30 +178,35 @@ static int64_t ns_bytes(const struct param *p)
 
 static void open_ranks(struct footprint_base *b, const struct plan *p)
 {
-    int n = mesh_shard(b->m), layer = -2;
-    int64_t *v = arena_must(calloc((size_t)n, sizeof *v)), wire = (int64_t)dtype_size(b->wire);
+    int n = mesh_shard(b->m), piece = -1;
+    int64_t *v = arena_must(calloc((size_t)n, sizeof *v));
     layout_owned_elems(p, v);
     for (int r = 0; r < n; r++) {
         b->ranks[r].elems = v[r];
         v[r] = 0;
     }
-    /* Parts come layer by layer: v is what each rank owns of the layer so far. */
+    /* What is reduced in one piece (experts or the rest of a layer, an end) comes
+     * together, or nearly so: v is what each rank has had of the two halves. */
+    int64_t *half[2] = { v, arena_must(calloc((size_t)n, sizeof *v)) };
     for (int64_t i = 0; i < plan_n_parts(p); i++) {
         const struct plan_part *x = plan_part(p, i);
         const struct param *q = &b->t->v[x->i_param];
         struct rank_base *r = &b->ranks[x->owner];
-        if (q->layer != layer)
-            memset(v, 0, (size_t)n * sizeof *v);
-        layer = q->layer;
-        v[x->owner] += x->bytes / 4 * wire;
+        int64_t *mine = half[q->kind == PARAM_EXPERT];
+        int now = q->layer >= 0 ? q->layer : (int)b->c->num_hidden_layers + (x->i_param == b->t->embed);
+        for (int h = 0; h < 2 && now != piece; h++)
+            memset(half[h], 0, (size_t)n * sizeof *v);
+        piece = now;
+        mine[x->owner] += (x->n_rows * q->cols + 15) / 16 * 16;
         r->state += x->state_bytes;
         r->largest = max64(r->largest, x->bytes + x->state_bytes);
-        r->block = max64(r->block, v[x->owner]);
+        r->block = max64(r->block, mine[x->owner]);
         r->ns_flops += x->ns_flops;
         if (q->optim == PARAM_MUON)
             r->ws = max64(r->ws, ns_bytes(q));
     }
-    free(v);
+    free(half[0]);
+    free(half[1]);
 }
 
 struct footprint_base *footprint_open(const struct plan *p, enum dtype compute, enum dtype wire)
@@ -216,8 +222,8 @@ struct footprint_base *footprint_open(const struct plan *p, enum dtype compute, 
     open_ranks(b, p);
     b->embed = layout_slot_bytes(p, LAYOUT_EMBED, 0, compute, LAYOUT_WEIGHTS);
     b->head = layout_slot_bytes(p, LAYOUT_HEAD, 0, compute, LAYOUT_WEIGHTS);
-    b->ends = max64(layout_slot_bytes(p, LAYOUT_EMBED, 0, DT_F32, LAYOUT_GRADS), layout_slot_bytes(p, LAYOUT_HEAD, 0, DT_F32, LAYOUT_GRADS));
-    b->ends_wire = (double)(layout_slot_bytes(p, LAYOUT_EMBED, 0, wire, LAYOUT_GRADS) + layout_slot_bytes(p, LAYOUT_HEAD, 0, wire, LAYOUT_GRADS));
+    b->ends = layout_slot_bytes(p, LAYOUT_EMBED, 0, DT_F32, LAYOUT_GRADS) + layout_slot_bytes(p, LAYOUT_HEAD, 0, DT_F32, LAYOUT_GRADS);
+    b->ends_wire = (double)b->ends / 4 * (double)dtype_size(wire);
     for (int e = 0; e < b->m.ep; e++)
         for (int l = 0; l < b->c->num_hidden_layers; l++) {
             int64_t weights = layout_slot_bytes(p, l, e, compute, LAYOUT_WEIGHTS), grads = layout_slot_bytes(p, l, e, DT_F32, LAYOUT_GRADS);
@@ -259,10 +265,10 @@ static struct footprint common_part(const struct footprint_base *b, const struct
     r.phase = f.name;
     /* Alone and in F32 the weights are used where they are. */
     if (mesh_shard(b->m) > 1 || b->compute != DT_F32)
-        r.device[FOOT_GATHER] = 2 * b->eps[i_ep].slot + (b->t->head == b->t->embed ? b->embed + b->head : max64(b->embed, b->head));
+        r.device[FOOT_GATHER] = 2 * b->eps[i_ep].slot + b->embed + b->head;
     if (mesh_shard(b->m) > 1)
-        r.device[FOOT_GRAD_SLOT] = max64(b->eps[i_ep].grad_slot, b->ends) +
-                                   (has_moe(c) ? 12 * c->hidden_size * c->moe_intermediate_size : 0);
+        r.device[FOOT_GRAD_SLOT] = o->grad_slots * b->eps[i_ep].grad_slot + b->ends +
+                                   (o->grad_slots == 1 && has_moe(c) ? 12 * c->hidden_size * c->moe_intermediate_size : 0);
     r.device[FOOT_TABLE] = 4 * o->seq_len * model_rot_dim(c) + 3 * 8;
     r.device[FOOT_BATCH] = f.t * (4 * 4 + 1 + 8);
     r.device[FOOT_ROUTING] = routing_bytes(&f, rows);
@@ -286,7 +292,7 @@ void footprint_ranks(const struct footprint_base *b, const struct footprint_opts
         home[FOOT_STATE] = x->state;
         f->device[FOOT_GRAD] = 4 * x->elems;
         if (n > 1)
-            f->device[FOOT_WIRE] = 2 * x->block + (b->wire == DT_F32 ? 0 : x->block);
+            f->device[FOOT_WIRE] = 4 * x->block + (b->wire == DT_F32 ? 0 : 2 * 2 * x->block);
         f->device[FOOT_WS] = x->ws;
         if (o->state_on_host)
             f->device[FOOT_STAGE] += 2 * x->largest;

@@ -4,10 +4,13 @@
  * (train/trainer.h).  This is the estimate for ranks that no process here can
  * trace: it adds up the same buffers the step takes, phase by phase, and for one
  * rank it agrees with the trace (tests/shard.bats).  What it assumes:
- *  - two slots for gathered layers (one in use, one arriving), one for embedding
- *    or head, both while a tied table is needed for both;
- *  - one F32 gradient slot, an expert's gradients beside it, and the largest
- *    owner's block twice in the wire type, since contributions come in pieces;
+ *  - two slots for gathered layers (one in use, one arriving), and one each for
+ *    embedding and head;
+ *  - grad_slots F32 gradient slots for layers, and one each for embedding and head;
+ *    2 is what train/fsdp.h has, 1 is enough once an expert's gradients leave as
+ *    soon as they are done (they then stand beside the slot);
+ *  - the widest block a rank owns of a layer, where a reduction lands; and twice in
+ *    bf16 when that is how gradients travel;
  *  - expert rows in rounds of rows_cap, three packed buffers in backward;
  *  - what is at home in host memory passes through two staging buffers.
  * Refuses to guess what libraries take (MPI, NCCL, BLAS): add a reserve. */
@@ -21,7 +24,7 @@ enum foot_class {
     FOOT_MASTER, FOOT_STATE, FOOT_GRAD,         /* F32, of what the rank owns */
     FOOT_GATHER,        /* slots of weights */
     FOOT_GRAD_SLOT,     /* gradients of the layer at work */
-    FOOT_WIRE,          /* gradients on their way to their owners */
+    FOOT_WIRE,          /* gradients that arrive at their owner */
     FOOT_TABLE, FOOT_BATCH, FOOT_BOUNDARY, FOOT_ROUTING,
     FOOT_ACT, FOOT_ROWS, FOOT_LOGITS,           /* each at its own peak; phases share memory */
     FOOT_STAGE,         /* between host and device */
@@ -31,6 +34,7 @@ enum foot_class {
 
 struct footprint_opts {
     int64_t micro_tokens, seq_len, loss_chunk;
+    int grad_slots;             /* 1 or 2 */
     int boundary_every;         /* 0: every activation is kept */
     int64_t rows_cap;           /* -1: 1.15 x the balanced share, alone all rows */
     _Bool state_on_host, boundaries_on_host;

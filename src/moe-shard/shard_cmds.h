@@ -32,6 +32,8 @@ struct shard_input {
 
 #define SHARD_PLAN(T)                                                                                             \
     { OPT_STR, 0, "plan", "FILE", NULL, "this plan instead of a new one; - is standard input", offsetof(T, plan), 0, 0 }
+#define SHARD_GRAD_SLOTS(T)                                                                                       \
+    { OPT_INT, 0, "grad-slots", "N", "2", "gradient slots of layers: 2 as moe-train has, or 1", offsetof(T, grad_slots), 1, 2 }
 #define SHARD_DTYPE(T)                                                                                            \
     { OPT_CHOICE, 0, "dtype", "fp32|bf16", NULL, "type of activations and of weights in use", offsetof(T, dtype), 0, 0 }
 
@@ -64,7 +66,7 @@ struct shard_load *shard_loads(const struct plan *p);
 
 /* Options of the formulas from the configuration; dtype (NULL: none given) also
  * replaces m->compute. */
-struct footprint_opts shard_footprint_opts(struct shard_model *m, const char *dtype);
+struct footprint_opts shard_footprint_opts(struct shard_model *m, const char *dtype, int64_t grad_slots);
 
 /* --json and --tsv exclude each other. */
 int shard_form(_Bool json, _Bool tsv, enum table_form *out);

@@ -18,7 +18,7 @@
 struct fit_opts {
     struct shard_input in;
     const char *dtype;
-    int64_t ranks, node, device_memory, host_memory, reserve, top;
+    int64_t ranks, node, device_memory, host_memory, reserve, top, grad_slots;
     double flops, network, links, host_link;
     _Bool json, tsv;
 };
@@ -35,6 +35,7 @@ static const struct opt opts[] = {
     { OPT_FLOAT, 0, "links", "RATE", "150G", "bytes a second of a rank inside a node", offsetof(struct fit_opts, links), 1, 1e18 },
     { OPT_FLOAT, 0, "host-link", "RATE", "200G", "bytes a second between device and host", offsetof(struct fit_opts, host_link), 1, 1e18 },
     SHARD_DTYPE(struct fit_opts),
+    SHARD_GRAD_SLOTS(struct fit_opts),
     { OPT_INT, 0, "top", "N", "10", "rows to print; 0: all that fit", offsetof(struct fit_opts, top), 0, 1e9 },
     { OPT_FLAG, 0, "json", NULL, NULL, "one JSON object a line", offsetof(struct fit_opts, json), 0, 0 },
     { OPT_FLAG, 0, "tsv", NULL, NULL, "tab-separated values", offsetof(struct fit_opts, tsv), 0, 0 },
@@ -157,7 +158,7 @@ static int try_mesh(struct search *s, struct mesh m)
     struct footprint_base *b = footprint_open(p, s->model->compute, s->model->wire);
     s->ranks = arena_must(realloc(s->ranks, (size_t)mesh_shard(m) * sizeof *s->ranks));
     for (size_t i = 0; i < sizeof every / sizeof *every; i++) {
-        struct layout x = { .m = m, .o = shard_footprint_opts(s->model, s->o->dtype) };
+        struct layout x = { .m = m, .o = shard_footprint_opts(s->model, s->o->dtype, s->o->grad_slots) };
         x.o.boundary_every = every[i];
         if (every[i] > c->model.num_hidden_layers || !settle(s, b, &x))
             continue;
@@ -247,7 +248,7 @@ static int run(void *options, int argc, char **argv)
     if (rc)
         return rc < 0 ? rc : 0;
     int64_t world = o->ranks;
-    shard_footprint_opts(&m, o->dtype);
+    shard_footprint_opts(&m, o->dtype, o->grad_slots);
     if (!world) {
         TRY_OUT(rc, shard_mesh_of(&m, 0, &mesh));
         world = mesh_world(mesh);

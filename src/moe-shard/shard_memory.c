@@ -17,7 +17,7 @@
 struct memory_opts {
     struct shard_input in;
     const char *device, *dtype;
-    int64_t threads, ranks, rank;
+    int64_t threads, ranks, rank, grad_slots;
     _Bool buffers, json, tsv, estimate;
 };
 
@@ -28,6 +28,7 @@ static const struct opt opts[] = {
     SHARD_RANKS(struct memory_opts),
     { OPT_INT, 0, "rank", "R", "-1", "one rank; -1: least, mean and most of all", offsetof(struct memory_opts, rank), -1, MESH_MAX_RANKS },
     SHARD_DTYPE(struct memory_opts),
+    SHARD_GRAD_SLOTS(struct memory_opts),
     { OPT_FLAG, 0, "estimate", NULL, NULL, "by formula also for one rank", offsetof(struct memory_opts, estimate), 0, 0 },
     { OPT_FLAG, 0, "buffers", NULL, NULL, "every buffer of one rank instead of the classes", offsetof(struct memory_opts, buffers), 0, 0 },
     { OPT_FLAG, 0, "json", NULL, NULL, "one JSON object a line", offsetof(struct memory_opts, json), 0, 0 },
@@ -109,8 +110,8 @@ static int say(const struct shard_model *m, const struct plan *p, const struct f
     char mesh[40], n[2][32];
     TRY(out_printf("by formula, for mesh %s (%s ranks): %s in slots and activations, %s gradients between ranks,\n",
                    mesh_text(mesh, plan_mesh(p)), units_count(n[0], plan_world(p)), dtype_name(m->compute), dtype_name(m->wire)));
-    TRY(out_printf("%s expert rows a round, two slots of weights, one of gradients; libraries not counted\n",
-                   units_count(n[1], footprint_rows(&m->cfg.model, plan_mesh(p), o))));
+    TRY(out_printf("%s expert rows a round, 2 layers of weights, %d of gradients; libraries not counted\n",
+                   units_count(n[1], footprint_rows(&m->cfg.model, plan_mesh(p), o)), o->grad_slots));
     return out_printf("most is needed in \"%s\"\n", phase);
 }
 
@@ -154,7 +155,7 @@ static int run(void *options, int argc, char **argv)
     if (rc)
         return rc < 0 ? rc : 0;
     TRY_OUT(rc, shard_mesh_of(&m, o->ranks, &mesh));
-    fo = shard_footprint_opts(&m, o->dtype);
+    fo = shard_footprint_opts(&m, o->dtype, o->grad_slots);
     _Bool can_trace = mesh_world(mesh) == 1 && m.compute == DT_F32 && !o->estimate && o->rank < 1 &&
                       run_config_check_built(&m.cfg) == 0;
     err_clear();
@@ -166,7 +167,7 @@ out:
 
 const struct opt_cmd shard_memory_cmd = {
     "memory", "planned bytes of the ranks by class, device and host",
-    "-c FILE [--ranks N] [--rank R] [--dtype T] [--estimate] [-d NAME] [-j N] [--buffers] [--json | --tsv] [KEY=VALUE...]",
+    "-c FILE [--ranks N] [--rank R] [--dtype T] [--grad-slots N] [--estimate] [-d NAME] [-j N] [--buffers] [--json | --tsv] [KEY=VALUE...]",
     "moe-shard memory -c etc/small.yaml\n"
     "moe-shard memory -c etc/small.yaml memory.boundary_every=0\n"
     "moe-shard memory -c etc/europa-952b.yaml\n",

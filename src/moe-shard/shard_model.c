@@ -54,14 +54,14 @@ struct shard_load *shard_loads(const struct plan *p)
     return load;
 }
 
-struct footprint_opts shard_footprint_opts(struct shard_model *m, const char *dtype)
+struct footprint_opts shard_footprint_opts(struct shard_model *m, const char *dtype, int64_t grad_slots)
 {
     const struct run_config *c = &m->cfg;
     m->wire = c->grad_dtype ? DT_BF16 : DT_F32;
     m->compute = (dtype ? !strcmp(dtype, "bf16") : c->compute_dtype == COMPUTE_BF16) ? DT_BF16 : DT_F32;
     return (struct footprint_opts){
         .micro_tokens = c->micro_tokens, .seq_len = c->data.seq_len, .loss_chunk = c->loss_chunk,
-        .boundary_every = (int)c->boundary_every, .rows_cap = c->rows_cap, .state_on_host = c->state_home != 0,
+        .grad_slots = (int)grad_slots, .boundary_every = (int)c->boundary_every, .rows_cap = c->rows_cap, .state_on_host = c->state_home != 0,
         .boundaries_on_host = c->boundary_home != 0,
     };
 }
