@@ -23,6 +23,7 @@
 #include "base/units.h"
 #include "base/version.h"
 #include "ckpt/run.h"
+#include "comm/comm.h"
 #include "dev/peak.h"
 #include "shard/plan.h"
 #include "train/lock.h"
@@ -45,6 +46,7 @@ struct conduct {
     int64_t saved_step;         /* -1: none */
     double step_s, save_s;      /* longest so far */
     double last_beat;
+    _Bool agreed;               /* the last failure is one that all ranks know of */
 };
 
 static double now(void)
@@ -55,8 +57,33 @@ static double now(void)
     return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
 }
 
+/* Rank 0 alone touches the directory and talks; what it finds is shared. */
+static _Bool leads(const struct conduct *c)
+{
+    return !c->o->world || comm_rank(c->o->world) == 0;
+}
+
+/* Collective.  All ranks leave with the worst of their codes. */
+static int agree(struct conduct *c, int rc)
+{
+    if (!c->o->world)
+        return rc;
+    rc = comm_agree(c->o->world, rc);
+    c->agreed = rc < 0;
+    return rc;
+}
+
+/* Collective.  What rank 0 has becomes everybody's. */
+static int share(const struct conduct *c, void *p, size_t n)
+{
+    return c->o->world ? comm_broadcast(c->o->world, 0, p, (int64_t)n) : 0;
+}
+
 static int beat(struct conduct *c, const char *state)
 {
+    if (!leads(c))
+        return 0;
+
     snprintf(c->hb.state, sizeof c->hb.state, "%s", state);
     c->hb.step = c->t ? c->t->step : c->hb.step;
     c->hb.tokens = c->t ? c->t->tokens : c->hb.tokens;
@@ -111,7 +138,7 @@ static void sweep(const struct conduct *c)
         log_debug("%s removed: nothing was begun", c->o->run_dir);
 }
 
-static int identify(struct conduct *c)
+static void find_identity(struct conduct *c)
 {
     struct heartbeat was;
     char text[512];
@@ -121,17 +148,46 @@ static int identify(struct conduct *c)
         c->hb.restart = was.restart + 1;
         /* A start that made no step, followed by another: see leave(). */
         c->hb.barren = was.step == was.started_at && strcmp(was.state, "stopped") == 0;
-    } else {
-        int n = snprintf(text, sizeof text, "%s %ld %ld %s", config_digest(c->cfg->source).hex, (long)time(NULL),
-                         (long)getpid(), c->o->run_dir);
-        c->hb.run_id = hash_bytes(text, (size_t)n);
-        err_clear();
+        return;
     }
+    err_clear();
+    int n = snprintf(text, sizeof text, "%s %ld %ld %s", config_digest(c->cfg->source).hex, (long)time(NULL),
+                     (long)getpid(), c->o->run_dir);
+    c->hb.run_id = hash_bytes(text, (size_t)n);
+}
+
+static int identify(struct conduct *c)
+{
+    if (leads(c))
+        find_identity(c);
+    TRY(share(c, &c->hb, sizeof c->hb));
     c->hb.steps = c->cfg->steps;
     c->hb.loss = c->hb.tok_s = NAN;
     c->id = (struct run_identity){ .argv = c->o->argv, .argc = c->o->argc, .run_id = c->hb.run_id,
                                    .restart = c->hb.restart, .plan = plan_hash(c->t->plan) };
     c->id.tool = arena_printf(c->arena, "moe-train %s", moe_version);
+    return 0;
+}
+
+/* Two builds, configurations or plans in one world would train two models in
+ * one: every rank shows what it has before the first step. */
+static int same_everywhere(struct conduct *c)
+{
+    enum { N = 3 };
+    static const char *const what[N] = { "configuration", "program", "plan" };
+    struct hash mine[N] = { config_digest(c->cfg->source), hash_bytes("", 0), plan_hash(c->t->plan) }, *all;
+    int n = c->o->world ? comm_size(c->o->world) : 1;
+
+    if (n == 1)
+        return 0;
+    TRY(agree(c, hash_file("/proc/self/exe", &mine[1], NULL)));
+    all = arena_array(c->arena, (size_t)n * N, sizeof *all);
+    TRY(comm_all_gather(c->o->world, mine, sizeof mine, all));
+    for (int r = 1; r < n; r++)
+        for (int k = 0; k < N; k++)
+            if (!hash_eq(&all[r * N + k], &all[k]))
+                return agree(c, leads(c) ? err_set(ERR_USAGE, "rank %d has another %s than rank 0 (%s, %s)", r, what[k],
+                                                   all[r * N + k].hex, all[k].hex) : 0);
     return 0;
 }
 
@@ -160,31 +216,51 @@ out:
     return rc;
 }
 
-static int resume(struct conduct *c)
+/* Loads the checkpoint all ranks found; a file system on which they see
+ * different ones is refused. */
+static int load_latest(struct conduct *c)
 {
     struct ckpt *k = NULL;
-    char buf[256], n[32];
-    int64_t *steps;
-    int n_steps, rc;
+    char buf[256];
+    int64_t step[2] = { 0 };
+    int rc = ckpt_open(c->o->run_dir, CKPT_NEED_MANIFEST, &k);
 
-    TRY(ckpt_list_steps(c->arena, c->o->run_dir, &steps, &n_steps));
-    c->saved_step = -1;
-    if (n_steps == 0) {
-        trainer_init(c->t);
-        log_info("new run %s: %s parameters, %" PRId64 " steps of %" PRId64 " tokens", c->o->run_dir,
-                 units_count(n, params_total(&c->t->table)), c->cfg->steps, c->cfg->tokens_per_step);
-        return c->o->init ? init_from(c) : 0;
-    }
-    TRY(ckpt_open(c->o->run_dir, CKPT_NEED_MANIFEST, &k));
-    if (ckpt_note(k))
+    TRY_OUT(rc, agree(c, rc));
+    if (ckpt_note(k) && leads(c))
         log_warn("%s", ckpt_note(k));
-    TRY_OUT(rc, state_load(c->t, k));
+    step[0] = ckpt_manifest(k)->info.step;
+    step[1] = -step[0];
+    if (c->o->world)
+        TRY_OUT(rc, comm_all_reduce(c->o->world, step, 2, DT_I64, COMM_MAX));
+    if (step[0] != -step[1]) {
+        rc = agree(c, leads(c) ? err_set(ERR_DATA, "%s: some ranks see step %" PRId64 ", others step %" PRId64,
+                                         c->o->run_dir, -step[1], step[0]) : 0);
+        goto out;
+    }
+    TRY_OUT(rc, agree(c, state_load(c->t, k)));
     c->saved_step = c->t->step;
     log_info("going on from %s: step %" PRId64 " of %" PRId64 ", %s", ckpt_path(k), c->t->step, c->cfg->steps,
              state_exactness(c->t, k, buf, sizeof buf));
 out:
     ckpt_close(k);
     return rc;
+}
+
+static int resume(struct conduct *c)
+{
+    int64_t *steps;
+    char n[32];
+    int n_steps = 0;
+
+    TRY(agree(c, ckpt_list_steps(c->arena, c->o->run_dir, &steps, &n_steps)));
+    TRY(share(c, &n_steps, sizeof n_steps));
+    c->saved_step = -1;
+    if (n_steps > 0)
+        return load_latest(c);
+    trainer_init(c->t);
+    log_info("new run %s: %s parameters, %" PRId64 " steps of %" PRId64 " tokens", c->o->run_dir,
+             units_count(n, params_total(&c->t->table)), c->cfg->steps, c->cfg->tokens_per_step);
+    return agree(c, c->o->init ? init_from(c) : 0);
 }
 
 static int already_done(struct conduct *c, _Bool *done)
@@ -217,11 +293,11 @@ static int open_trainer(struct conduct *c)
 {
     struct trainer_options o = {
         .what = TRAINER_MODEL | TRAINER_GRADS | TRAINER_OPTIM | TRAINER_DATA | TRAINER_VALID,
-        .device = c->o->device, .threads = c->o->threads, .plan = c->o->plan,
+        .device = c->o->device, .threads = c->o->threads, .plan = c->o->plan, .world = c->o->world,
     };
     char b[32];
 
-    TRY(trainer_open(c->cfg, &o, &c->t));
+    TRY(agree(c, trainer_open(c->cfg, &o, &c->t)));
     log_info("device %s, %d thread%s, %s planned", trainer_kernels(c->t), c->t->dev.threads,
              c->t->dev.threads == 1 ? "" : "s", units_bytes(b, (double)mem_planned(c->t->mem)));
     if (!c->t->vocab)
@@ -255,6 +331,8 @@ static int evaluate(struct conduct *c, double *seconds)
         struct eval_facts e;
         const char *json;
         TRY(trainer_eval(c->t, i, c->cfg->eval_batches, &e));
+        if (!leads(c))
+            continue;
         TRY(metrics_eval(c->m, c->t->step, &e, &json));
         if (!c->o->quiet)
             TRY(out_printf("%s\n", c->o->human ? metrics_human_eval(&e, line, sizeof line) : json));
@@ -269,6 +347,8 @@ static int report(struct conduct *c, const struct step_facts *f, const struct me
     char line[256];
     const char *json;
 
+    if (!leads(c))
+        return 0;
     TRY(metrics_step(c->m, f, x, &json));
     c->hb.loss = f->loss;
     c->hb.tok_s = x->step_s > 0 ? (double)f->n_tokens / x->step_s : 0;
@@ -295,7 +375,9 @@ static int train(struct conduct *c)
         struct step_facts f;
         double t0 = now();
 
-        TRY(stop_asked(c->step_s + c->save_s));
+        TRY(agree(c, stop_asked(c->step_s + c->save_s)));
+        if (c->o->world)
+            comm_set_step(c->o->world, c->t->step + 1);
         TRY(trainer_gradients(c->t, &f));
         int rc = trainer_update(c->t, &f);
         if (rc < 0) {
@@ -303,13 +385,14 @@ static int train(struct conduct *c)
             struct err_state why;
             err_take(&why);
             x.step_s = now() - t0;
-            TRY(metrics_step(c->m, &f, &x, NULL));
+            if (leads(c))
+                TRY(metrics_step(c->m, &f, &x, NULL));
             return err_put(&why);
         }
         x.step_s = now() - t0;
         if (f.n_tokens)
             c->step_s = x.step_s > c->step_s ? x.step_s : c->step_s;
-        TRY(report(c, &f, &x));
+        TRY(agree(c, report(c, &f, &x)));
         x = (struct metrics_extra){ 0 };
         skips = f.skipped ? skips + 1 : 0;
         if (skips >= MAX_SKIPS)
@@ -317,21 +400,27 @@ static int train(struct conduct *c)
         if (f.skipped)
             continue;
         if (due(c, c->cfg->eval_every) && c->t->step < c->cfg->steps)
-            TRY(evaluate(c, &x.eval_s));
-        if ((stop_save_asked() || due(c, c->cfg->ckpt_every)) && c->t->step < c->cfg->steps)
+            TRY(agree(c, evaluate(c, &x.eval_s)));
+        _Bool asked = leads(c) && stop_save_asked();
+        TRY(share(c, &asked, sizeof asked));
+        if ((asked || due(c, c->cfg->ckpt_every)) && c->t->step < c->cfg->steps)
             TRY(save(c, &x.ckpt_s));
     }
     /* The last save comes after the last row: once it is there, all is. */
     if (c->cfg->eval_every > 0)
-        TRY(evaluate(c, &x.eval_s));
+        TRY(agree(c, evaluate(c, &x.eval_s)));
     return save(c, &x.ckpt_s);
 }
 
-/* Turns how train() ended into how the process ends. */
+/* Turns how train() ended into how the process ends.  A failure that the other
+ * ranks do not know of would leave them waiting: it ends them too. */
 static int leave(struct conduct *c, int rc)
 {
     struct err_state why;
     double s = 0;
+
+    if (rc < 0 && c->o->world && !c->agreed && !c->t->agreed)
+        comm_abort(c->o->world, rc, "%s", err_msg());
 
     if (rc == 0) {
         char buf[32];
@@ -341,7 +430,8 @@ static int leave(struct conduct *c, int rc)
     err_take(&why);
     if (rc == ERR_STOPPED || rc == ERR_INTERRUPTED) {
         TRY(save(c, &s));
-        stop_honoured();
+        if (leads(c))
+            stop_honoured();
         TRY(beat(c, "stopped"));
         if (rc == ERR_STOPPED && c->hb.barren && c->t->step == c->hb.started_at)
             return err_set(ERR_NO, "%s; two starts in a row made no step (step %" PRId64 "), not asking for another",
@@ -356,37 +446,63 @@ static int leave(struct conduct *c, int rc)
     return err_put(&why);
 }
 
+/* What only rank 0 does before anybody opens anything. */
+static int enter(struct conduct *c, _Bool *done)
+{
+    TRY(fs_mkdirs(c->o->run_dir));
+    TRY(lock_take(c->o->run_dir, &c->lock));
+    TRY(ckpt_sweep(c->o->run_dir));
+    TRY(already_done(c, done));
+    return check_config(c);
+}
+
+static int get_ready(struct conduct *c)
+{
+    double peak = c->o->peak_gflops;
+
+    TRY(agree(c, stop_init(c->o->run_dir, c->o->stop_before_s)));
+    TRY(open_trainer(c));
+    TRY(identify(c));
+    TRY(same_everywhere(c));
+    TRY(resume(c));
+    c->hb.started_at = c->t->step;
+    TRY(agree(c, state_room(c->t, c->o->run_dir)));
+    /* All ranks measure at once, as they will compute at once. */
+    if (peak <= 0)
+        peak = dev_gemm_peak(&c->t->dev);
+    if (c->o->world)
+        TRY(comm_all_reduce(c->o->world, &peak, 1, DT_F64, COMM_SUM));
+    log_info("GEMM peak %.0f GFLOP/s (%s)", peak, c->o->peak_gflops > 0 ? "given" : "measured");
+    if (!leads(c))
+        return agree(c, 0);
+    int rc = metrics_open(c->o->run_dir, c->t, c->hb.restart, peak, &c->m);
+    if (rc >= 0)
+        rc = write_config(c);
+    return agree(c, rc);
+}
+
 int conduct_run(const struct run_config *cfg, const struct conduct_options *o)
 {
     struct conduct c = { .cfg = cfg, .o = o, .arena = arena_new(), .saved_step = -1 };
-    _Bool done = 0, fresh = !fs_exists(o->run_dir);
+    _Bool done = 0, fresh = leads(&c) && !fs_exists(o->run_dir);
     int rc;
 
-    TRY_OUT(rc, fs_mkdirs(o->run_dir));
-    TRY_OUT(rc, lock_take(o->run_dir, &c.lock));
-    TRY_OUT(rc, ckpt_sweep(o->run_dir));
-    TRY_OUT(rc, already_done(&c, &done));
-    TRY_OUT(rc, check_config(&c));
+    TRY_OUT(rc, agree(&c, leads(&c) ? enter(&c, &done) : 0));
+    TRY_OUT(rc, share(&c, &done, sizeof done));
     if (done) {
-        log_info("already done: %s", c.done_in);
+        log_info("already done: %s", c.done_in ? c.done_in : o->run_dir);
         goto out;
     }
-    TRY_OUT(rc, stop_init(o->run_dir, o->stop_before_s));
-    TRY_OUT(rc, open_trainer(&c));
-    TRY_OUT(rc, identify(&c));
-    TRY_OUT(rc, resume(&c));
-    c.hb.started_at = c.t->step;
-    TRY_OUT(rc, state_room(c.t, o->run_dir));
-    double peak = o->peak_gflops > 0 ? o->peak_gflops : dev_gemm_peak(&c.t->dev);
-    log_info("GEMM peak %.0f GFLOP/s (%s)", peak, o->peak_gflops > 0 ? "given" : "measured");
-    TRY_OUT(rc, metrics_open(o->run_dir, c.t, c.hb.restart, peak, &c.m));
-    TRY_OUT(rc, write_config(&c));
+    TRY_OUT(rc, get_ready(&c));
     fresh = 0;
-    TRY_OUT(rc, beat(&c, "running"));
+    TRY_OUT(rc, agree(&c, beat(&c, "running")));
     rc = leave(&c, train(&c));
     if (pool_overflow())
         log_warn("bookkeeping outgrew what was set aside for it: %" PRId64 " requests went to malloc", pool_overflow());
 out:
+    /* One main speaks for all ranks. */
+    if (rc < 0 && !leads(&c))
+        err_set(rc, "%s", "");
     metrics_close(c.m);
     trainer_close(c.t);
     if (fresh && c.lock)

@@ -7,7 +7,10 @@
 
 #include "train/run_config.h"
 
+struct comm;
+
 struct conduct_options {
+    struct comm *world;         /* the ranks of the run; NULL: this process alone */
     const char *run_dir;
     const char *device;
     int threads;
@@ -21,7 +24,8 @@ struct conduct_options {
     _Bool human;                /* rows for a person on stdout, else JSON */
 };
 
-/* 0 done (also: already done); ERR_STOPPED, ERR_INTERRUPTED after a save;
+/* Collective in the world; all ranks return the same, the sentence of a failure
+ * stands on rank 0.  0 done (also: already done); ERR_STOPPED, ERR_INTERRUPTED after a save;
  * ERR_LOCKED; others as FORMATS 8 says. */
 int conduct_run(const struct run_config *c, const struct conduct_options *o);
 

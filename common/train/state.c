@@ -22,6 +22,7 @@
  * counts of a router.  data holds rows [first_row, first_row + n_rows) of it:
  * all on one rank, what we own on several. */
 struct item {
+    int i_param;                /* -1: counts */
     char name[NAME_MAX_BYTES];
     enum ckpt_group group;
     enum dtype dtype;
@@ -40,6 +41,8 @@ static int describe(const struct trainer *t, int i, struct item *it)
     const struct param *p = &t->table.v[i];
     int part = t->own.of_param[i];
 
+    it->i_param = i;
+    it->everywhere = 0;
     it->dtype = DT_F32;
     it->n_dims = p->n_dims;
     it->shape[0] = p->rows;
@@ -54,6 +57,7 @@ static int describe(const struct trainer *t, int i, struct item *it)
 static void describe_counts(const struct trainer *t, int64_t l, int64_t *counts, struct item *it)
 {
     snprintf(it->name, sizeof it->name, "%s.expert_counts", t->table.v[t->table.layers[l].router].name);
+    it->i_param = -1;
     it->dtype = DT_I64;
     it->n_dims = 1;
     it->shape[0] = it->n_rows = t->cfg->model.num_experts;
@@ -109,29 +113,61 @@ static uint64_t item_bytes(const struct item *it)
 
 /* ---- saving */
 
-struct room { uint64_t bytes; int64_t n; };
+/* The rows of a tensor and who holds them, from the plan. */
+static int rows_of(const struct trainer *t, const struct item *it, struct ckpt_rows **out)
+{
+    static struct ckpt_rows whole;
+    int n = 1;
+
+    if (it->everywhere) {
+        whole = (struct ckpt_rows){ 0, it->shape[0], 0, 1, mesh_world(t->mesh), it->data };
+        *out = &whole;
+        return 1;
+    }
+    *out = t->rows + t->rows_at[it->i_param];
+    n = t->rows_at[it->i_param + 1] - t->rows_at[it->i_param];
+    for (int k = 0; k < n; k++)
+        (*out)[k].data = it->n_rows && (*out)[k].first_row == it->first_row ? it->data : NULL;
+    return n;
+}
+
+struct room { struct trainer *t; uint64_t bytes, largest_split; int64_t n, n_rows; };
 
 static int count_item(void *ctx, const struct item *it)
 {
     struct room *r = ctx;
+    struct ckpt_rows *rows;
+    int n = rows_of(r->t, it, &rows);
 
     r->bytes += item_bytes(it);
     r->n++;
+    r->n_rows += n;
+    if (n > 1 && item_bytes(it) > r->largest_split)
+        r->largest_split = item_bytes(it);
     return 0;
 }
 
-int state_room(const struct trainer *t, const char *run_dir)
+int state_room(struct trainer *t, const char *run_dir)
 {
-    struct room r = { 0 };
+    struct room r = { .t = t };
 
-    TRY(each_item((struct trainer *)(uintptr_t)t, 1, count_item, &r));
-    TRY(pool_reserve(ckpt_save_memory(r.n)));
+    TRY(each_item(t, 1, count_item, &r));
+    if (t->opts.world)
+        TRY(pool_reserve(ckpt_save_memory_ranks(r.n, r.n_rows, comm_size(t->opts.world), r.largest_split)));
+    else
+        TRY(pool_reserve(ckpt_save_memory(r.n)));
     return ckpt_room(run_dir, r.bytes, r.n);
 }
 
+struct saving { struct trainer *t; struct ckpt_save *s; };
+
 static int save_item(void *ctx, const struct item *it)
 {
-    return ckpt_save_tensor(ctx, it->group, it->name, it->dtype, it->n_dims, it->shape, it->data);
+    struct saving *v = ctx;
+    struct ckpt_rows *rows;
+    int n = rows_of(v->t, it, &rows);
+
+    return ckpt_save_rows(v->s, it->group, it->name, it->dtype, it->n_dims, it->shape, rows, n);
 }
 
 static int save_files(struct trainer *t, struct ckpt_save *s)
@@ -161,7 +197,7 @@ int state_save(struct trainer *t, const char *run_dir, const struct run_identity
     struct manifest_info info = {
         .tool = id->tool, .argv = (const char *const *)id->argv, .n_argv = id->argc, .run_id = id->run_id,
         .restart = id->restart, .step = t->step, .tokens = t->tokens, .config = config_digest(t->cfg->source),
-        .plan = id->plan, .replicas = 1, .efsdp = 1, .ep = 1, .threads = t->dev.threads,
+        .plan = id->plan, .replicas = t->mesh.replicas, .efsdp = t->mesh.efsdp, .ep = t->mesh.ep, .threads = t->dev.threads,
         .kernels = trainer_kernels(t), .data_next_step = t->next_data, .data_seed = (uint64_t)t->cfg->data.seed,
         .sets = sets,
     };
@@ -175,9 +211,12 @@ int state_save(struct trainer *t, const char *run_dir, const struct run_identity
         struct loader_set set = loader_train_set(t->loader, i);
         sets[info.n_sets++] = (struct manifest_set){ set.path, set.hash, set.windows };
     }
-    TRY(ckpt_save_begin(run_dir, &info, 0, &s));
-    TRY_OUT(rc, each_item(t, 1, save_item, s));
+    TRY(ckpt_save_begin_ranks(t->opts.world, run_dir, &info, 0, &s));
+    struct saving v = { t, s };
+    TRY_OUT(rc, each_item(t, 1, save_item, &v));
     TRY_OUT(rc, save_files(t, s));
+    if (t->mesh.replicas > 1)
+        TRY_OUT(rc, ckpt_save_check_replicas(s));
     TRY_OUT(rc, ckpt_save_write(s));
     return ckpt_save_commit(s, (int)keep);
 out:

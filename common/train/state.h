@@ -21,11 +21,11 @@ struct run_identity {
     const struct manifest_info *inherit;        /* its data sets are named when the trainer has none; NULL */
 };
 
-/* Saves the trainer as RUN/ckpt/step-N and keeps the newest `keep` (0: all). */
+/* Collective in the trainer's world.  Saves the trainer as RUN/ckpt/step-N and keeps the newest `keep` (0: all). */
 int state_save(struct trainer *t, const char *run_dir, const struct run_identity *id, int64_t keep);
 
 /* ERR_CREATE unless a checkpoint of this trainer fits beside run_dir. */
-int state_room(const struct trainer *t, const char *run_dir);
+int state_room(struct trainer *t, const char *run_dir);
 
 /* Parameters, and with TRAINER_OPTIM the optimizer state; step, next_data and
  * tokens from the MANIFEST.  Missing, unknown and misshapen tensors are named,

@@ -212,6 +212,28 @@ static int join(struct trainer *t, enum mesh_kind kind, struct comm **out)
     return g.size == 1 ? 0 : comm_split(t->opts.world, g.colour, g.me, mesh_kind_name(kind), out);
 }
 
+/* Who holds which rows of a parameter, in row order, for saving. */
+static void index_rows(struct trainer *t)
+{
+    int64_t n = plan_n_parts(t->plan);
+    int *fill = arena_array(t->arena, (size_t)t->table.n + 1, sizeof *fill);
+
+    t->rows = arena_array(t->arena, (size_t)n, sizeof *t->rows);
+    t->rows_at = arena_array(t->arena, (size_t)t->table.n + 1, sizeof *t->rows_at);
+    for (int64_t k = 0; k < n; k++)
+        t->rows_at[plan_part(t->plan, k)->i_param + 1]++;
+    for (int i = 0; i < t->table.n; i++)
+        t->rows_at[i + 1] += t->rows_at[i];
+    for (int64_t k = 0; k < n; k++) {
+        const struct plan_part *p = plan_part(t->plan, k);
+        /* Parts of one parameter come in row order. */
+        t->rows[t->rows_at[p->i_param] + fill[p->i_param]++] = (struct ckpt_rows){
+            .first_row = p->first_row, .n_rows = p->n_rows, .holder = p->owner, .stride = mesh_shard(t->mesh),
+            .n_holders = t->mesh.replicas,
+        };
+    }
+}
+
 /* Mesh, plan, what is ours, and the groups we talk in. */
 static int take_place(struct trainer *t)
 {
@@ -233,6 +255,7 @@ static int take_place(struct trainer *t)
         return err_set(ERR_USAGE, "train.tokens_per_step: %lld is not a multiple of %d ranks x train.micro_tokens %lld",
                        (long long)c->tokens_per_step, world, (long long)c->micro_tokens);
     layout_owned(t->arena, t->plan, mesh_owner(t->mesh, rank_of(t)), &t->own);
+    index_rows(t);
     t->tapes = fsdp_tapes_new(t->arena);
     TRY(join(t, MESH_SHARD, &t->groups.shard));
     TRY(join(t, MESH_EFSDP, &t->groups.efsdp));

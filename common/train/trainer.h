@@ -12,6 +12,7 @@
 #define TRAIN_TRAINER_H
 
 #include "ckpt/load.h"
+#include "ckpt/save.h"
 #include "data/loader.h"
 #include "dev/dev.h"
 #include "dev/mem.h"
@@ -76,6 +77,8 @@ struct trainer {
     struct mesh mesh;
     struct plan *plan;
     struct owned_layout own;    /* what of master, gradients and state is here */
+    struct ckpt_rows *rows;     /* the plan by parameter: rows [rows_at[i], rows_at[i + 1]) are those of parameter i */
+    int *rows_at;               /* [params + 1] */
     struct fsdp_comms groups;
     struct comm *ep;            /* NULL: experts are all here */
     struct fsdp_tapes *tapes;
@@ -95,6 +98,7 @@ struct trainer {
     int64_t step;               /* updates done */
     int64_t next_data;          /* steps of data used: step + skipped ones */
     int64_t tokens;             /* seen */
+    _Bool agreed;               /* the last failure is one that all ranks know of */
 };
 
 /* Errors of configuration, tokenizer and data as they are.  *out is owned. */

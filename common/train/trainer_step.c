@@ -65,6 +65,17 @@ static int share_counts(struct trainer *t)
     return t->opts.world ? comm_all_reduce(t->opts.world, t->counts, cells, DT_I64, COMM_SUM) : 0;
 }
 
+/* What can fail on one rank alone (files) is agreed before the part in which
+ * ranks wait for each other. */
+static int agreed(struct trainer *t, int rc)
+{
+    if (!t->opts.world)
+        return rc;
+    rc = comm_agree(t->opts.world, rc);
+    t->agreed = rc < 0;
+    return rc;
+}
+
 /* One micro-batch of this rank; v: nll, aux, z, pairs are added to. */
 static int micro_batch(struct trainer *t, struct step_facts *f, int64_t sample, _Bool first, double v[4])
 {
@@ -72,7 +83,7 @@ static int micro_batch(struct trainer *t, struct step_facts *f, int64_t sample, 
     struct model_sums sums = { 0 };
     double t0 = now();
 
-    TRY(next_samples(t, sample, c->micro_tokens / c->data.seq_len));
+    TRY(agreed(t, next_samples(t, sample, c->micro_tokens / c->data.seq_len)));
     struct model_batch b = batch_of(t, &v[3]);
     f->data_s += now() - t0;
     t0 = now();
@@ -99,7 +110,7 @@ int trainer_gradients(struct trainer *t, struct step_facts *f)
     memset(f, 0, sizeof *f);
     f->step = t->step + 1;
     f->n_tokens = c->tokens_per_step;
-    TRY(valid_targets(t, first, n, &f->n_valid));
+    TRY(agreed(t, valid_targets(t, first, n, &f->n_valid)));
     f->data_s = now() - t0;
     memset(t->counts, 0, (size_t)cells * sizeof *t->counts);
     if (f->n_valid == 0)
@@ -176,6 +187,7 @@ int trainer_update(struct trainer *t, struct step_facts *f)
             fsdp_stale(t->fsdp);
     }
     TRY(mem_end(t->mem));
+    t->agreed = !finite;
     if (!finite && c->nonfinite == NONFINITE_STOP)
         return err_set(ERR_NO, "step %lld: the %s is not finite; nothing was updated (train.nonfinite: stop)",
                        (long long)f->step, isfinite(f->loss) ? "gradient" : "loss");
@@ -210,7 +222,7 @@ int trainer_eval(struct trainer *t, int i_set, int64_t n_batches, struct eval_fa
         int64_t n = left < 0 ? 0 : left < per_batch ? left : per_batch;
         struct model_sums sums = { 0 };
         double pairs = 0;
-        TRY(loader_valid_windows(t->loader, i_set, n ? i : 0, n, &t->batch));
+        TRY(agreed(t, loader_valid_windows(t->loader, i_set, n ? i : 0, n, &t->batch)));
         struct model_batch b = batch_of(t, &pairs);
         TRY(fsdp_begin(t->fsdp, "eval"));
         TRY(mem_begin(t->mem, "eval"));

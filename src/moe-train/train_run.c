@@ -7,6 +7,8 @@
 #include "base/log.h"
 #include "base/out.h"
 #include "base/units.h"
+#include "comm/comm.h"
+#include "comm/comm_launch.h"
 #include "train_cmds.h"
 #include "train/conduct.h"
 #include "train/memory_report.h"
@@ -14,8 +16,8 @@
 struct run_opts {
     struct opt_common common;
     const char *config, *output, *device, *init, *plan, *stop_before;
-    int64_t threads;
-    double peak;
+    int64_t threads, ranks;
+    double peak, hang;
     _Bool dry_run, print_config, json, tsv, each;
 };
 
@@ -24,6 +26,8 @@ static const struct opt opts[] = {
     { OPT_STR, 'c', "config", "FILE", NULL, "configuration; - is standard input", offsetof(struct run_opts, config), 0, 0 },
     { OPT_STR, 'o', "output", "RUN", NULL, "directory of the run, new or to go on with", offsetof(struct run_opts, output), 0, 0 },
     TRAIN_DEVICE_OPTS(struct run_opts),
+    { OPT_INT, 0, "ranks", "N", "0", "run as N processes under mpirun; 0: as started", offsetof(struct run_opts, ranks), 0, 65536 },
+    { OPT_FLOAT, 0, "hang-timeout", "S", "0", "end all ranks when one waits longer; 0: never", offsetof(struct run_opts, hang), 0, 1e9 },
     { OPT_STR, 0, "init", "PATH", NULL, "begin a new run with the weights of this model", offsetof(struct run_opts, init), 0, 0 },
     { OPT_FLAG, 0, "dry-run", NULL, NULL, "print the memory plan and do nothing", offsetof(struct run_opts, dry_run), 0, 0 },
     { OPT_FLAG, 0, "buffers", NULL, NULL, "with --dry-run: every buffer instead of classes", offsetof(struct run_opts, each), 0, 0 },
@@ -61,13 +65,31 @@ static int dry_run(const struct run_config *c, const struct run_opts *o)
     return rc;
 }
 
+/* The world this process belongs to, NULL for one alone; 1: ranks were started
+ * and have ended with *status. */
+static int enter_world(const struct run_opts *o, struct comm **world, int *status)
+{
+    const char *backend;
+    int n_args, rc;
+    char **args = opt_argv(&n_args);
+
+    if ((rc = comm_launch((int)o->ranks, n_args, args, &backend, status)) != 0)
+        return rc;
+    if (strcmp(backend, "self") == 0)
+        return 0;
+    TRY(comm_open(backend, NULL, world));
+    log_set_rank(comm_rank(*world), comm_size(*world));
+    return o->hang > 0 ? comm_watchdog_start(*world, o->hang, NULL, NULL) : 0;
+}
+
 static int run(void *p, int argc, char **argv)
 {
     struct run_opts *o = p;
     struct arena *a = arena_new();
     struct run_config c = { 0 };
     double stop = -1;
-    int n_over, n_all, rc;
+    struct comm *world = NULL;
+    int n_over, n_all, rc, status = 0;
 
     train_split_operands(argc, argv, 0, &n_over);
     n_all = n_over;
@@ -100,14 +122,20 @@ static int run(void *p, int argc, char **argv)
         rc = err_set(ERR_USAGE, "no directory for the run: -o RUN");
         goto out;
     }
+    if ((rc = enter_world(o, &world, &status)) != 0) {
+        if (rc > 0)
+            rc = status ? err_set(-status, "%s", "") : 0;
+        goto out;
+    }
     struct conduct_options co = {
-        .run_dir = o->output, .device = o->device, .threads = (int)o->threads, .stop_before_s = stop, .init = o->init, .plan = o->plan,
+        .world = world, .run_dir = o->output, .device = o->device, .threads = o->threads || !world ? (int)o->threads : comm_threads(world), .stop_before_s = stop, .init = o->init, .plan = o->plan,
         .peak_gflops = o->peak, .quiet = o->common.quiet,
         .human = isatty(STDOUT_FILENO) && !o->json,
     };
     co.argv = opt_argv(&co.argc);
     rc = conduct_run(&c, &co);
 out:
+    comm_close(world);
     run_config_fini(&c);
     arena_free(a);
     return rc;
