@@ -189,17 +189,14 @@ static void combine_rows(struct model *m, struct mat y, struct mat in, struct ma
 /* ---- forward */
 
 /* y[rows] = experts(x[rows]), rows in expert order. */
-static void mlp_fwd(struct model *m, int layer, const int32_t *offsets, struct mat x, struct mat gate, struct mat up, struct mat y)
+static void mlp_fwd(struct model *m, int layer, const int32_t *offsets, struct mat x, struct mat gate, struct mat up, struct mat h, struct mat y)
 {
     struct group g = all_experts(m, layer, offsets, 0), u = all_experts(m, layer, offsets, 1), down = all_experts(m, layer, offsets, 2);
-    struct mat h = take(m, "expert hidden", m->dt, m->c->moe_intermediate_size);
 
-    h.rows = x.rows;
     m->ops->group_fwd(m->dev, &g, gate, x);
     m->ops->group_fwd(m->dev, &u, up, x);
     m->ops->swiglu_fwd(m->dev, h, gate, up);
     m->ops->group_fwd(m->dev, &down, y, h);
-    block_give(m, &h);
 }
 
 int experts_fwd(struct model *m, int layer, struct block *b, const struct block_pass *p, struct mat x_out)
@@ -212,7 +209,8 @@ int experts_fwd(struct model *m, int layer, struct block *b, const struct block_
     struct mat x = kept(m) ? b->xs : take(m, "expert rows", m->dt, c->hidden_size);
     struct mat gate = kept(m) ? b->xgate : take(m, "expert gate", m->dt, c->moe_intermediate_size);
     struct mat up = kept(m) ? b->xup : take(m, "expert up", m->dt, c->moe_intermediate_size);
-    struct mat y = take(m, "expert output", m->dt, c->hidden_size);
+    /* Taken once for all rounds: their number is not in the plan. */
+    struct mat h = take(m, "expert hidden", m->dt, c->moe_intermediate_size), y = take(m, "expert output", m->dt, c->hidden_size);
     struct mat away = alone(m) ? (struct mat){ 0 } : take(m, "expert rows under way", m->dt, c->hidden_size);
     struct mat w = m->routing[layer].w;
     int rc = 0;
@@ -222,7 +220,7 @@ int experts_fwd(struct model *m, int layer, struct block *b, const struct block_
         dispatch_layer(d, layer);
     for (int64_t r = 0, n_rounds = dispatch_rounds(d, layer); r < n_rounds; r++) {
         enter_round(m, layer, b, r, &ints, n_rows);
-        x.rows = y.rows = gate.rows = up.rows = d->n_recv;
+        x.rows = y.rows = gate.rows = up.rows = h.rows = d->n_recv;
         if (alone(m)) {
             gather_rows(m, x, b->m, b);
         } else {
@@ -232,7 +230,7 @@ int experts_fwd(struct model *m, int layer, struct block *b, const struct block_
             TRY_OUT(rc, block_exchange(m, out, d->send_n, in, d->recv_n));
             m->ops->rows_gather(m->dev, x, in, ints.order);
         }
-        mlp_fwd(m, layer, offsets, x, gate, up, y);
+        mlp_fwd(m, layer, offsets, x, gate, up, h, y);
         if (!alone(m)) {
             struct mat back = mat_rows(away, 0, d->n_recv), home = x;
             m->ops->rows_gather(m->dev, back, y, ints.back);
@@ -248,6 +246,7 @@ out:
     if (away.p)
         block_give(m, &away);
     block_give(m, &y);
+    block_give(m, &h);
     if (!kept(m)) {
         block_give(m, &up);
         block_give(m, &gate);

@@ -107,16 +107,8 @@ static void check_later_stages(const struct run_config *r, const struct config *
         fault(f, c, "memory.state_home", "host is not built into this version; device");
     if (r->boundary_home != 0)
         fault(f, c, "memory.boundary_home", "host is not built into this version; device");
-    if (r->replicas > 1)
-        fault(f, c, "mesh.replicas", "several ranks are not built into this version; 1");
-    if (r->efsdp > 1)
-        fault(f, c, "mesh.efsdp", "several ranks are not built into this version; 1 or auto");
-    if (r->ep > 1)
-        fault(f, c, "mesh.ep", "several ranks are not built into this version; 1");
-    if (r->rows_cap > 0)
-        fault(f, c, "mesh.rows_cap", "one rank needs no rounds in this version; auto");
     if (r->split_replicas)
-        fault(f, c, "mesh.split_replicas", "several ranks are not built into this version; false");
+        fault(f, c, "mesh.split_replicas", "true is not built into this version; false");
     if (r->grad_dtype != 0)
         fault(f, c, "mesh.grad_dtype", "bf16 is not built into this version; fp32");
     if (r->seqs_per_gather > 1)
