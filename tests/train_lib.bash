@@ -67,3 +67,11 @@ wait_for() {
 		sleep 0.05
 	done
 }
+
+# same_tensors DIR DIR: every file of tensors of two checkpoints.
+same_tensors() {
+	local f
+	for f in "$1"/*.safetensors "$1"/optim/*.safetensors; do
+		cmp "$f" "$2/${f#"$1"/}" || return 1
+	done
+}

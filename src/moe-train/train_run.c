@@ -73,6 +73,10 @@ static int enter_world(const struct run_opts *o, struct comm **world, int *statu
     int n_args, rc;
     char **args = opt_argv(&n_args);
 
+    /* mpirun gives every rank a terminal of its own, so whether a person looks
+     * is known here only. */
+    if (o->ranks > 0 && !getenv("OMPI_COMM_WORLD_SIZE") && isatty(STDOUT_FILENO))
+        setenv("MOE_TERMINAL", "1", 1);
     if ((rc = comm_launch((int)o->ranks, n_args, args, &backend, status)) != 0)
         return rc;
     if (strcmp(backend, "self") == 0)
@@ -130,7 +134,7 @@ static int run(void *p, int argc, char **argv)
     struct conduct_options co = {
         .world = world, .run_dir = o->output, .device = o->device, .threads = o->threads || !world ? (int)o->threads : comm_threads(world), .stop_before_s = stop, .init = o->init, .plan = o->plan,
         .peak_gflops = o->peak, .quiet = o->common.quiet,
-        .human = isatty(STDOUT_FILENO) && !o->json,
+        .human = isatty(STDOUT_FILENO) && !o->json && (!world || getenv("MOE_TERMINAL")),
     };
     co.argv = opt_argv(&co.argc);
     rc = conduct_run(&c, &co);

@@ -1,0 +1,123 @@
+#!/usr/bin/env bats
+# ranks.bats -- one model on several ranks: the same losses, the same files,
+# one end for all.
+
+load train_lib
+
+setup_file() {
+	mkdir -p "$BATS_FILE_TMPDIR/data"
+	cd "$BATS_FILE_TMPDIR/data"
+	tiny_setup
+	train one checkpoint.every=3
+}
+
+setup() {
+	command -v mpirun > /dev/null 2>&1 || skip "mpirun is not installed (mpi)"
+	moe-train --version | grep -q 'mpi=' || skip "built without MPI (mpi)"
+	[ -z "${MOE_SAN-}" ] || skip "MPI under a sanitizer reports its own leaks (mpi)"
+	cd "$BATS_TEST_TMPDIR"
+	cp "$BATS_FILE_TMPDIR"/data/{tok.json,tiny.yaml,train.*,valid.*} .
+	ONE=$BATS_FILE_TMPDIR/data/one
+}
+
+# ranks N RUN [ARG...]: the tiny run on N ranks.
+ranks() {
+	local n=$1 run=$2
+	shift 2
+	moe-train run --ranks "$n" -q -j 1 --peak 100 -c tiny.yaml -o "$run" "$@" < /dev/null
+}
+
+# near FILE FILE: rows of numbers that agree to 2e-7 (fp32 sums in another order).
+near() {
+	paste -d ' ' "$1" "$2" | awk '{
+		n = NF / 2
+		for (i = 1; i <= n; i++) {
+			d = $i - $(n + i); if (d < 0) d = -d
+			m = $i < 0 ? -$i : $i
+			if (d > 2e-7 * (m + 1)) { print "differ: " $0; bad = 1 }
+		}
+	} END { exit bad || NR == 0 }'
+}
+
+@test "two ranks give the losses of one, whichever way they share the model" {
+	losses "$ONE" > want
+	for mesh in mesh.efsdp=2 mesh.ep=2 mesh.replicas=2; do
+		passes ranks 2 run-$mesh $mesh
+		losses run-$mesh > got
+		near got want
+		passes moe-ckpt verify run-$mesh
+	done
+}
+
+@test "four ranks, rounds and recomputation change nothing either" {
+	losses "$ONE" > want
+	passes ranks 4 a mesh.efsdp=2 mesh.ep=2 train.micro_tokens=64
+	passes ranks 4 b mesh.replicas=2 mesh.ep=2 train.micro_tokens=64 mesh.rows_cap=12 memory.boundary_every=2
+	for r in a b; do
+		losses $r > got
+		near got want
+	done
+}
+
+@test "evaluation is exact where sequences do not divide by the ranks" {
+	passes train one eval.batches=0 train.steps=3
+	passes ranks 3 three eval.batches=0 train.steps=3 mesh.efsdp=3 train.micro_tokens=32 train.tokens_per_step=288
+	passes train alone eval.batches=0 train.steps=3 train.micro_tokens=32 train.tokens_per_step=288
+	for r in three alone; do
+		sed -n 's/.*"moe.eval\/1".*"tokens":\([0-9]*\),"loss":\([^,]*\),.*"bits_per_byte":\([^,}]*\).*/\1 \2 \3/p' $r/metrics.jsonl > $r.eval
+	done
+	near three.eval alone.eval
+	[ "$(cut -d ' ' -f 1 three.eval)" = "$(cut -d ' ' -f 1 alone.eval)" ]
+}
+
+@test "a checkpoint of any layout loads on any other, bit for bit" {
+	# Step 3 on one rank; three other layouts load it, save it again without a
+	# step in between, and the bytes are the same.
+	for how in '2 mesh.efsdp=2' '2 mesh.ep=2' '4 mesh.replicas=2 mesh.ep=2 train.micro_tokens=64'; do
+		# shellcheck disable=SC2086
+		set -- $how
+		n=$1
+		shift
+		rm -rf run
+		passes train run train.steps=3 optim.schedule.kind=constant
+		cp -r run/ckpt/step-00000003 before
+		passes ranks "$n" run "$@" train.steps=4 optim.schedule.kind=constant
+		passes ranks "$n" again "$@" train.steps=4 optim.schedule.kind=constant
+		losses run | tail -n 1 > got
+		losses again | tail -n 1 > want
+		near got want
+		rm -rf before again
+	done
+}
+
+@test "the same layout goes on bit for bit, on ranks too" {
+	passes ranks 2 straight mesh.ep=2 checkpoint.every=3
+	cp -r straight run
+	rm -r run/ckpt/step-00000006 run/ckpt/step-00000009
+	ln -sfn ckpt/step-00000003 run/latest
+	passes ranks 2 run mesh.ep=2 checkpoint.every=3
+	same_tensors straight/ckpt/step-00000009 run/ckpt/step-00000009
+}
+
+@test "a mesh that cannot be is refused in one line" {
+	fails_with 2 ranks 2 run mesh.ep=4
+	fails_with 2 ranks 2 run mesh.efsdp=3
+	fails_with 2 ranks 4 run mesh.ep=4 train.micro_tokens=64
+	says 'experts'
+	fails_with 2 ranks 3 run mesh.efsdp=3
+	says 'tokens_per_step'
+	[ ! -e run ]
+}
+
+@test "TERM to the ranks saves and leaves with 75, and the run goes on" {
+	moe-train run --ranks 2 -j 1 --peak 100 -c tiny.yaml -o run mesh.ep=2 train.steps=1000000 checkpoint.every=0 \
+		> rows 2> log 3>&- < /dev/null &
+	pid=$!
+	wait_for 30 grep -q moe.metrics rows
+	touch run/stop
+	status=0
+	wait $pid || status=$?
+	[ $status -eq 75 ]
+	[ "$(grep -c 'run the same command again' log)" -eq 1 ]
+	passes moe-ckpt verify run
+}
