@@ -33,7 +33,7 @@ struct step_opts {
 #define AT(field) offsetof(struct step_opts, field)
 static const struct opt step_table[] = {
     OPT_COMMON,
-    { OPT_STR, 'c', "config", "FILE", NULL, "configuration; without it that of the defaults", AT(config), 0, 0 },
+    { OPT_STR, 'c', "config", "FILE", NULL, "configuration; without it operands say what differs from the defaults", AT(config), 0, 0 },
     { OPT_STR, 'd', "device", "NAME", "cpu", "device to time", AT(device), 0, 0 },
     { OPT_INT, 'j', "threads", "N", "0", "threads of the device; 0: all cores it may use", AT(threads), 0, 1024 },
     { OPT_INT, 'n', "steps", "N", "20", "steps timed, and as many again op by op", AT(steps), 1, STEPS_MAX },
@@ -195,49 +195,89 @@ static int print_human(const struct trainer *t, const struct step_opts *o, const
     return out_printf("\n");
 }
 
+/* An op over the steps: what it took in each. */
+struct op_times { const char *op; double calls, flops, bytes, *s, median; };
+
 static int slowest_first(const void *a, const void *b)
 {
-    const struct timed_count *x = a, *y = b;
+    const struct op_times *x = a, *y = b;
 
-    return x->seconds != y->seconds ? (x->seconds < y->seconds) - (x->seconds > y->seconds) : strcmp(x->op, y->op);
+    return x->median != y->median ? (x->median < y->median) - (x->median > y->median) : strcmp(x->op, y->op);
+}
+
+/* Every step calls the same ops: rows[] is made by the first. */
+static int collect(struct trainer *t, const struct step_opts *o, struct arena *a, struct op_times **out, int *n, double *whole)
+{
+    const struct model_config *mc = &t->cfg->model;
+    const struct timed_count *c;
+    struct op_times *v = NULL;
+    struct step_facts f;
+    double s[N_PHASES], pairs = 0;
+
+    *n = 0;
+    for (int64_t i = 0; i < o->steps; i++) {
+        timed_reset(&t->dev);
+        TRY(one(t, &f, s));
+        whole[i] = s[WHOLE];
+        pairs += f.pairs / (double)(o->steps * (t->cfg->tokens_per_step / t->cfg->micro_tokens));
+        int rows = timed_counts(&t->dev, &c);
+        BUG_ON(i && rows != *n);
+        if (!i) {
+            *n = rows;
+            v = arena_array(a, (size_t)rows, sizeof *v);
+        }
+        for (int k = 0; k < rows; k++) {
+            if (!i)
+                v[k] = (struct op_times){ c[k].op, (double)c[k].calls, c[k].flops, c[k].bytes,
+                                          arena_array(a, (size_t)o->steps, sizeof(double)), 0 };
+            v[k].s[i] = c[k].seconds;
+        }
+    }
+    for (int k = 0; k < *n; k++) {
+        /* The device counts a causal mask over the whole batch; the documents
+         * are known here. */
+        double products = !strcmp(v[k].op, "attn_fwd") ? 2 : !strcmp(v[k].op, "attn_bwd") ? 5 : 0;
+        if (products > 0)
+            v[k].flops = 2 * products * v[k].calls * pairs * (double)(mc->num_attention_heads * mc->head_dim);
+        qsort(v[k].s, (size_t)o->steps, sizeof(double), ascending);
+        v[k].median = median(v[k].s, o->steps);
+    }
+    qsort(whole, (size_t)o->steps, sizeof(double), ascending);
+    qsort(v, (size_t)*n, sizeof *v, slowest_first);
+    *out = v;
+    return 0;
 }
 
 /* The same steps again, op by op. */
 static int by_op(struct trainer *t, const struct step_opts *o, struct arena *a, enum table_form form)
 {
     static const struct table_col cols[] = {
-        { "op", "op", 's', 0 }, { "calls", "calls", 'f', 1 }, { "ms", "ms", 'f', 3 }, { "share", "% of step", 'f', 1 },
-        { "gflops", "GFLOP/s", 'f', 1 }, { "gbs", "GB/s", 'f', 1 },
+        { "op", "op", 's', 0 }, { "calls", "calls", 'i', 0 }, { "ms", "ms", 'f', 3 }, { "share", "% of step", 'f', 1 },
+        { "min_ms", "min ms", 'f', 3 }, { "gflops", "GFLOP/s", 'f', 1 }, { "gbs", "GB/s", 'f', 1 },
     };
-    const struct timed_count *c;
-    struct step_facts f;
-    double s[N_PHASES], whole = 0, left, n = (double)o->steps;
+    double *whole = arena_array(a, (size_t)o->steps, sizeof *whole), left, step;
+    struct op_times *v;
+    int n;
 
-    timed_reset(&t->dev);
-    for (int64_t i = 0; i < o->steps; i++) {
-        TRY(one(t, &f, s));
-        whole += s[WHOLE];
-    }
-    int rows = timed_counts(&t->dev, &c);
-    struct timed_count *v = arena_array(a, (size_t)rows, sizeof *v);
-    memcpy(v, c, (size_t)rows * sizeof *v);
-    qsort(v, (size_t)rows, sizeof *v, slowest_first);
+    TRY(collect(t, o, a, &v, &n, whole));
     struct table *tab = table_begin(form, "moe.bench-step-op/1", cols, sizeof cols / sizeof *cols);
-    left = whole;
-    for (int i = 0; i < rows; i++) {
+    left = step = median(whole, o->steps);
+    for (int i = 0; i < n; i++) {
         table_str(tab, v[i].op);
-        table_num(tab, (double)v[i].calls / n);
-        table_num(tab, 1e3 * v[i].seconds / n);
-        table_num(tab, 100 * v[i].seconds / whole);
-        number(tab, v[i].flops > 0, 1e-9 * v[i].flops / v[i].seconds);
-        number(tab, v[i].flops == 0, 1e-9 * v[i].bytes / v[i].seconds);
-        left -= v[i].seconds;
+        table_int(tab, (int64_t)v[i].calls);
+        table_num(tab, 1e3 * v[i].median);
+        table_num(tab, 100 * v[i].median / step);
+        table_num(tab, 1e3 * v[i].s[0]);
+        number(tab, v[i].flops > 0, 1e-9 * v[i].flops / v[i].median);
+        number(tab, v[i].flops == 0, 1e-9 * v[i].bytes / v[i].median);
+        left -= v[i].median;
     }
     table_rule(tab);
     table_str(tab, "(between ops)");
     table_none(tab);
-    table_num(tab, 1e3 * left / n);
-    table_num(tab, 100 * left / whole);
+    table_num(tab, left > 0 ? 1e3 * left : 0);
+    table_num(tab, left > 0 ? 100 * left / step : 0);
+    table_none(tab);
     table_none(tab);
     table_none(tab);
     return table_end(tab);
