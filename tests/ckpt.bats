@@ -302,3 +302,94 @@ every() {
 	mkfifo pipe
 	fails_with 65 moe-ckpt ls pipe
 }
+
+@test "cat writes .npy with type and shape, and bare bytes that are those of the file" {
+	G=$ROOT/tests/golden/mixtral
+	moe-ckpt cat "$G" model.norm.weight > norm.npy
+	[ "$(head -c 118 norm.npy | tail -c +11 | sed 's/ *$//')" = "{'descr': '<f4', 'fortran_order': False, 'shape': (20,), }" ]
+	[ "$(stat -c %s norm.npy)" -eq $((128 + 80)) ]
+	moe-ckpt cat --raw "$G" model.norm.weight > norm.raw
+	same norm.raw <(tail -c 80 norm.npy)
+	moe-ckpt cat --raw "$G" lm_head.weight > head.raw
+	tail -c "$(stat -c %s head.raw)" "$G/model.safetensors" > /dev/null
+	[ "$(stat -c %s head.raw)" -eq $((48 * 20 * 4)) ]
+}
+
+@test "cat takes slices in every dimension, also across parts that are hashed apart" {
+	fresh 1
+	name=model.embed_tokens.weight		# 7 x 5, in two parts
+	moe-ckpt cat -r "$RUN" $name > whole
+	cell() { tail -c +$((4 * (5 * $1 + $2) + 1)) whole | head -c 4; }
+	moe-ckpt cat -r -s 2 "$RUN" $name > row
+	for c in 0 1 2 3 4; do cell 2 $c; done | cmp - row
+	moe-ckpt cat -r -s :,3 "$RUN" $name > column
+	for r in 0 1 2 3 4 5 6; do cell $r 3; done | cmp - column
+	moe-ckpt cat -r -s 1:6,2:4 "$RUN" $name > block
+	for r in 1 2 3 4 5; do cell $r 2; cell $r 3; done | cmp - block
+	moe-ckpt cat -s 3:3 "$RUN" $name | head -c 128 | tail -c +11 > nothing
+	grep -q "'shape': (0, 5), }" nothing
+	moe-ckpt cat -s 0,1 "$RUN" $name | grep -aq "'shape': (), }"
+	for bad in 8 7 0:8 3:2 x 1,2,3 -1 '' 1: 0x1; do
+		case $bad in '' | 1:) passes moe-ckpt cat -r -s "$bad" "$RUN" $name ;;
+		*) fails_with 2 moe-ckpt cat -r --slice="$bad" "$RUN" $name ;;
+		esac
+	done
+	fails_with 1 moe-ckpt cat "$RUN" no.such.tensor
+	printf X | dd of="$(step 1)/model-00001-of-00003.safetensors" bs=1 seek=400 conv=notrunc status=none
+	run --separate-stderr moe-ckpt cat -r "$RUN" $name
+	[ "$status" -eq 65 ]
+}
+
+@test "diff is silent about what is equal, and counts elements, bits and distance of what is not" {
+	G=$ROOT/tests/golden/mixtral
+	passes moe-ckpt diff "$G" "$G/model.safetensors"
+	[ "$output" = "identical: 47 tensors" ]
+	mkdir b
+	cp "$G/config.json" "$G/model.safetensors" b
+	# One element of the last tensor: the sign of its last float.
+	printf '\377' | dd of=b/model.safetensors bs=1 seek=$(($(stat -c %s b/model.safetensors) - 1)) conv=notrunc status=none
+	run --separate-stderr moe-ckpt diff --tsv "$G" b
+	[ "$status" -eq 1 ]
+	[ "${#lines[@]}" -eq 2 ]
+	says "and b differ: 1 of 47 tensors"
+	[ "$(cut -f2-6 <<< "${lines[1]}")" = "differs	F32	F32	$(cut -f5 <<< "${lines[1]}")	1" ]
+	run --separate-stderr moe-ckpt diff -a --json "$G" b
+	[ "$status" -eq 1 ]
+	[ "${#lines[@]}" -eq 47 ]
+	run --separate-stderr moe-ckpt diff --tsv "$G" "$ROOT/tests/golden/qwen3_moe"
+	[ "$status" -eq 1 ]
+	grep -q "	only-a	F32	-	" <<< "$output"
+	grep -q "	only-b	-	F32	" <<< "$output"
+	grep -q "	shape	F32	F32	" <<< "$output"
+	fails_with 66 moe-ckpt diff "$G" nowhere
+}
+
+@test "diff compares the optimizer when both have one, and says when one has none" {
+	fresh 2
+	run --separate-stderr moe-ckpt diff --tsv "$(step 1)" "$(step 2)"
+	[ "$status" -eq 1 ]
+	grep -q '^lm_head.weight.exp_avg	differs' <<< "$output"
+	run --separate-stderr moe-ckpt diff -m --tsv "$(step 1)" "$(step 2)"
+	[ "$status" -eq 1 ]
+	run ! grep -q exp_avg <<< "$output"
+	passes moe-ckpt diff "$(step 2)" "$RUN"
+	mkdir only
+	cp "$(step 2)"/model* only
+	passes moe-ckpt diff only "$RUN"
+	says "only has no optimizer state: only the model is compared"
+}
+
+@test "ls --plan names the owners of the plan that the checkpoint was saved under" {
+	cd "$BATS_TEST_TMPDIR"
+	# shellcheck disable=SC1091
+	. "$ROOT/tests/examples/tiny"
+	moe-train run -q -c my.yaml -o runs/a train.steps=2 checkpoint.every=2 > /dev/null
+	moe-shard plan -c my.yaml > plan.tsv
+	passes moe-ckpt ls --tsv -a --plan plan.tsv runs/a
+	[ "${lines[0]##*	}" = owner ]
+	[ "$(cut -f7 <<< "$output" | sort | uniq -c | awk '{ print $2 }' | tr '\n' ' ')" = "0 owner " ]
+	moe-shard plan -c my.yaml --ranks 4 > four.tsv
+	fails_with 65 moe-ckpt ls --plan four.tsv runs/a
+	says "not the plan of"
+	fails_with 65 moe-ckpt ls --plan plan.tsv "$ROOT/tests/golden/mixtral"
+}

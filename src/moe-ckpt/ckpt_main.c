@@ -42,10 +42,7 @@ int64_t ckpt_cmds_count(const struct ckpt_tensor *t)
 
 int main(int argc, char **argv)
 {
-    struct opt_cmd cmds[3];
+    const struct opt_cmd cmds[] = { ckpt_ls_cmd, ckpt_info_cmd, ckpt_verify_cmd, ckpt_cat_cmd, ckpt_diff_cmd };
 
-    cmds[0] = ckpt_ls_cmd;
-    cmds[1] = ckpt_info_cmd;
-    cmds[2] = ckpt_verify_cmd;
-    return opt_main("moe-ckpt", "look at and check checkpoints", cmds, 3, argc, argv);
+    return opt_main("moe-ckpt", "look at, check and compare checkpoints", cmds, sizeof cmds / sizeof *cmds, argc, argv);
 }
