@@ -169,6 +169,14 @@ classes() {
 	fails_with 2 moe-shard memory -c etc/small.yaml --ranks 2 --buffers
 }
 
+@test "memory refuses what its formulas do not know" {
+	fails_with 2 moe-shard memory -c etc/small.yaml --ranks 2 mesh.seqs_per_gather=2
+	says 'mesh.seqs_per_gather: memory is known for 1 only'
+	fails_with 2 moe-shard memory -c etc/small.yaml --ranks 2 mesh.gather_dtype=fp8
+	fails_with 2 moe-shard fit -c etc/small.yaml --ranks 2 mesh.gather_dtype=fp32 --dtype bf16
+	passes moe-shard memory -c etc/small.yaml --ranks 2 mesh.gather_dtype=bf16 --dtype bf16
+}
+
 @test "what the ranks of show own adds up to the model once in every replica" {
 	passes moe-shard show -c etc/small.yaml --ranks 12 mesh.replicas=2 mesh.ep=2 --tsv
 	printf '%s\n' "$output" | awk -F '\t' '!/^#/ { n++; b[$2] += $6 } END { exit !(n == 12 && b[0] == b[1]) }'

@@ -64,9 +64,10 @@ int shard_plan_get(const struct shard_model *m, const char *path, int64_t ranks,
 struct shard_load { int64_t parts, bytes, state_bytes; double ns_flops; };
 struct shard_load *shard_loads(const struct plan *p);
 
-/* Options of the formulas from the configuration; dtype (NULL: none given) also
- * replaces m->compute. */
-struct footprint_opts shard_footprint_opts(struct shard_model *m, const char *dtype, int64_t grad_slots);
+/* Options of the formulas from the configuration, and m->compute and m->wire;
+ * dtype (NULL: none given) goes before the configuration's.  ERR_USAGE for what
+ * the formulas do not know. */
+int shard_footprint_opts(struct shard_model *m, const char *dtype, int64_t grad_slots, struct footprint_opts *out);
 
 /* --json and --tsv exclude each other. */
 int shard_form(_Bool json, _Bool tsv, enum table_form *out);

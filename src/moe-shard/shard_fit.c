@@ -56,6 +56,7 @@ struct search {
     struct layout *v;
     int n, cap;
     int64_t least_device;       /* of what does not fit, for the message */
+    struct footprint_opts base; /* what the configuration says of the rest */
     struct footprint *ranks;
 };
 
@@ -158,7 +159,7 @@ static int try_mesh(struct search *s, struct mesh m)
     struct footprint_base *b = footprint_open(p, s->model->compute, s->model->wire);
     s->ranks = arena_must(realloc(s->ranks, (size_t)mesh_shard(m) * sizeof *s->ranks));
     for (size_t i = 0; i < sizeof every / sizeof *every; i++) {
-        struct layout x = { .m = m, .o = shard_footprint_opts(s->model, s->o->dtype, s->o->grad_slots) };
+        struct layout x = { .m = m, .o = s->base };
         x.o.boundary_every = every[i];
         if (every[i] > c->model.num_hidden_layers || !settle(s, b, &x))
             continue;
@@ -210,7 +211,7 @@ static int print(const struct search *s, enum table_form form)
         { "mesh", "mesh", 's', 0 }, { "boundary_every", "boundary every", 'i', 0 }, { "boundary_home", "boundaries", 's', 0 },
         { "state_home", "state", 's', 0 }, { "rows_cap", "rows_cap", 'i', 0 }, { "loss_chunk", "loss_chunk", 'i', 0 },
         { "device_bytes", "device", 'b', 0 }, { "host_bytes", "host", 'b', 0 },
-        { "wire_bytes_token", "wire/token", 'b', 0 }, { "step_s", "step s", 'f', 1 }, { "tok_s_rank", "tok/s/rank", 'f', 0 },
+        { "wire_bytes_token", "wire/token", 'b', 0 }, { "step_s", "step s", 'f', 3 }, { "tok_s_rank", "tok/s/rank", 'f', 0 },
     };
     struct table *t = table_begin(form, "moe.fit/1", cols, 11);
     for (int i = 0; i < s->n && (!s->o->top || i < s->o->top); i++) {
@@ -248,7 +249,7 @@ static int run(void *options, int argc, char **argv)
     if (rc)
         return rc < 0 ? rc : 0;
     int64_t world = o->ranks;
-    shard_footprint_opts(&m, o->dtype, o->grad_slots);
+    TRY_OUT(rc, shard_footprint_opts(&m, o->dtype, o->grad_slots, &s.base));
     if (!world) {
         TRY_OUT(rc, shard_mesh_of(&m, 0, &mesh));
         world = mesh_world(mesh);

@@ -155,7 +155,7 @@ static int run(void *options, int argc, char **argv)
     if (rc)
         return rc < 0 ? rc : 0;
     TRY_OUT(rc, shard_mesh_of(&m, o->ranks, &mesh));
-    fo = shard_footprint_opts(&m, o->dtype, o->grad_slots);
+    TRY_OUT(rc, shard_footprint_opts(&m, o->dtype, o->grad_slots, &fo));
     _Bool can_trace = mesh_world(mesh) == 1 && m.compute == DT_F32 && !o->estimate && o->rank < 1 &&
                       run_config_check_built(&m.cfg) == 0;
     err_clear();

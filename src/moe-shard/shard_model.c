@@ -54,14 +54,21 @@ struct shard_load *shard_loads(const struct plan *p)
     return load;
 }
 
-struct footprint_opts shard_footprint_opts(struct shard_model *m, const char *dtype, int64_t grad_slots)
+int shard_footprint_opts(struct shard_model *m, const char *dtype, int64_t grad_slots, struct footprint_opts *out)
 {
+    enum { GATHER_AUTO, GATHER_FP32, GATHER_BF16 };
     const struct run_config *c = &m->cfg;
     m->wire = c->grad_dtype ? DT_BF16 : DT_F32;
     m->compute = (dtype ? !strcmp(dtype, "bf16") : c->compute_dtype == COMPUTE_BF16) ? DT_BF16 : DT_F32;
-    return (struct footprint_opts){
+    if (c->seqs_per_gather > 1)
+        return err_set(ERR_USAGE, "%s: mesh.seqs_per_gather: memory is known for 1 only", config_where(c->source, "mesh.seqs_per_gather"));
+    if (c->gather_dtype != GATHER_AUTO && c->gather_dtype != (m->compute == DT_BF16 ? GATHER_BF16 : GATHER_FP32))
+        return err_set(ERR_USAGE, "%s: mesh.gather_dtype: memory is known for weights that travel in the type they are used in only",
+                       config_where(c->source, "mesh.gather_dtype"));
+    *out = (struct footprint_opts){
         .micro_tokens = c->micro_tokens, .seq_len = c->data.seq_len, .loss_chunk = c->loss_chunk,
-        .grad_slots = (int)grad_slots, .boundary_every = (int)c->boundary_every, .rows_cap = c->rows_cap, .state_on_host = c->state_home != 0,
-        .boundaries_on_host = c->boundary_home != 0,
+        .grad_slots = (int)grad_slots, .boundary_every = (int)c->boundary_every, .rows_cap = c->rows_cap,
+        .state_on_host = c->state_home != 0, .boundaries_on_host = c->boundary_home != 0,
     };
+    return 0;
 }
