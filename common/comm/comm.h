@@ -33,7 +33,7 @@ struct comm_req;
 
 struct comm_options {
     _Bool no_windows;       /* mpi: messages even between ranks of one node (for measuring and tests) */
-    int64_t stage_bytes;    /* mpi: staging memory of a rank in one communicator; 0: 2 MiB */
+    int64_t stage_bytes;    /* mpi: staging memory of a rank in one communicator; 0: 1 MiB */
 };
 
 /* Collective.  The world by back end: "self" (one rank) or "mpi".  o may be

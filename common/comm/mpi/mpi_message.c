@@ -16,7 +16,7 @@
 enum { DEPTH = 2, TAG = 0, MIN_CHUNK = 4096, MAX_CHUNK = 1 << 20 };
 
 #define MAX_MESSAGE ((int64_t)64 << 20)
-#define STAGE_BYTES ((int64_t)2 << 20)
+#define STAGE_BYTES ((int64_t)1 << 20)
 
 struct peer {
     struct comm_stream_cursor out, in;

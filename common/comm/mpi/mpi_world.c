@@ -20,7 +20,7 @@
 #include "comm/mpi/mpi_message.h"
 #include "comm/mpi/mpi_window.h"
 
-#define STAGE_BYTES ((int64_t)2 << 20)
+#define STAGE_BYTES ((int64_t)1 << 20)
 
 struct mpi_comm {
     MPI_Comm comm;
