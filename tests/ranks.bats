@@ -59,6 +59,19 @@ near() {
 	done
 }
 
+@test "rows tell of all ranks: biases that live elsewhere, rounds, time spent waiting" {
+	passes ranks 4 run mesh.replicas=2 mesh.ep=2 train.micro_tokens=64 mesh.rows_cap=12
+	sed -n 's/.*"load_max_mean":\(.*\),"rounds".*/\1/p' "$ONE/metrics.jsonl" > want
+	sed -n 's/.*"load_max_mean":\(.*\),"rounds".*/\1/p' run/metrics.jsonl > got
+	diff want got
+	grep -q '"bias_range":\[0.00' run/metrics.jsonl
+	# 128 rows of 64 tokens at 6 of each pair in a round.
+	grep -Eq '"rounds":\[(1[1-9]|2[0-9]),' run/metrics.jsonl
+	grep -q '"rounds":\[1,1\]' "$ONE/metrics.jsonl"
+	grep -q '"comm_s":0,' "$ONE/metrics.jsonl"
+	! grep -q '"comm_s":0,' run/metrics.jsonl
+}
+
 @test "evaluation is exact where sequences do not divide by the ranks" {
 	passes train one eval.batches=0 train.steps=3
 	passes ranks 3 three eval.batches=0 train.steps=3 mesh.efsdp=3 train.micro_tokens=32 train.tokens_per_step=288

@@ -113,6 +113,10 @@ void model_cache_reset(struct model *m);
  * the last one, opts.dtype.  ERR_DATA when max_positions is reached. */
 int model_decode(struct model *m, const int32_t *ids, int64_t n, void *logits);
 
+/* Rounds in which a MoE layer's rows went to the experts in the last forward
+ * pass; the same on all ranks of opts.ep. */
+int64_t model_rounds(const struct model *m, int layer);
+
 /* For a caller's own record: row movements so far (tests count 2 + 3). */
 int64_t model_row_moves(const struct model *m);
 

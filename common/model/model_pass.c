@@ -104,6 +104,11 @@ const uint16_t *model_routing(const struct model *m, int layer)
     return m->routing[layer].idx;
 }
 
+int64_t model_rounds(const struct model *m, int layer)
+{
+    return dispatch_rounds(&m->dispatch, layer);
+}
+
 int64_t model_row_moves(const struct model *m)
 {
     return m->row_moves;

@@ -73,6 +73,17 @@ static int agree(struct conduct *c, int rc)
     return rc;
 }
 
+/* While a rank reads or writes files the others wait for it, and a slow disk is
+ * no hang: there they wait an hour longer. */
+#define FILES_S 3600
+
+static int watch(struct conduct *c, double more_s)
+{
+    if (!c->o->world || c->o->hang_s <= 0)
+        return 0;
+    return comm_watchdog_start(c->o->world, c->o->hang_s + more_s, NULL, NULL);
+}
+
 /* Collective.  What rank 0 has becomes everybody's. */
 static int share(const struct conduct *c, void *p, size_t n)
 {
@@ -313,7 +324,9 @@ static int save(struct conduct *c, double *seconds)
 
     if (c->saved_step == c->t->step)
         return 0;
+    TRY(watch(c, FILES_S));
     TRY(state_save(c->t, c->o->run_dir, &c->id, c->cfg->ckpt_keep));
+    TRY(watch(c, 0));
     c->saved_step = c->t->step;
     double s = now() - t0;
     *seconds += s;
@@ -371,6 +384,7 @@ static int train(struct conduct *c)
     struct metrics_extra x = { 0 };
     int skips = 0;
 
+    TRY(agree(c, watch(c, 0)));
     while (c->t->step < c->cfg->steps) {
         struct step_facts f;
         double t0 = now();
@@ -390,6 +404,7 @@ static int train(struct conduct *c)
             return err_put(&why);
         }
         x.step_s = now() - t0;
+        TRY(trainer_layer_facts(c->t));
         if (f.n_tokens)
             c->step_s = x.step_s > c->step_s ? x.step_s : c->step_s;
         TRY(agree(c, report(c, &f, &x)));
@@ -461,6 +476,7 @@ static int get_ready(struct conduct *c)
     double peak = c->o->peak_gflops;
 
     TRY(agree(c, stop_init(c->o->run_dir, c->o->stop_before_s)));
+    TRY(agree(c, watch(c, FILES_S)));
     TRY(open_trainer(c));
     TRY(identify(c));
     TRY(same_everywhere(c));

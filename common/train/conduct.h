@@ -15,6 +15,7 @@ struct conduct_options {
     const char *device;
     int threads;
     double stop_before_s;       /* < 0: none */
+    double hang_s;              /* a rank that waits longer for another in a step ends the run; 0: never */
     const char *init;           /* a model whose weights a new run begins with, or NULL */
     const char *plan;           /* a plan file to obey, "-" stdin, or NULL */
     double peak_gflops;         /* 0: measured at start */

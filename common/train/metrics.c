@@ -107,15 +107,13 @@ static int64_t resident_bytes(void)
 }
 
 /* What one MoE layer's counts say. */
-struct load { double max_mean, entropy, bias_range; int64_t dead; };
+struct load { double max_mean, entropy; int64_t dead; };
 
 static struct load load_of(const struct trainer *t, int64_t layer)
 {
     int64_t n = t->cfg->model.num_experts, total = 0, most = 0;
     const int64_t *c = t->counts + layer * n;
     struct load l = { 0 };
-    int i_bias = t->table.layers[layer].router_bias;
-    const float *b = i_bias >= 0 ? trainer_owned(t, t->master, i_bias) : NULL;
 
     for (int64_t e = 0; e < n; e++) {
         total += c[e];
@@ -128,14 +126,6 @@ static struct load load_of(const struct trainer *t, int64_t layer)
             l.entropy -= p * log(p) / log((double)n);
     }
     l.max_mean = total ? (double)most * (double)n / (double)total : 0;
-    if (b) {
-        float lo = b[0], hi = b[0];
-        for (int64_t e = 1; e < n; e++) {
-            lo = b[e] < lo ? b[e] : lo;
-            hi = b[e] > hi ? b[e] : hi;
-        }
-        l.bias_range = hi - lo;
-    }
     return l;
 }
 
@@ -160,9 +150,9 @@ static void put_layers(struct json_out *j, const struct trainer *t, const char *
         else if (what == 2)
             json_put_int(j, NULL, l.dead);
         else if (what == 3)
-            json_put_num(j, NULL, rounded(l.bias_range));
+            json_put_num(j, NULL, rounded(t->bias_range[i]));
         else
-            json_put_int(j, NULL, 1);           /* one rank takes its rows in one round */
+            json_put_int(j, NULL, (int64_t)t->rounds[i]);
     }
     json_arr_end(j);
 }
@@ -222,7 +212,7 @@ int metrics_step(struct metrics *m, const struct step_facts *f, const struct met
     json_put_num(j, "data_s", rounded(f->data_s));
     json_put_num(j, "fwd_s", rounded(f->fwd_s));
     json_put_num(j, "bwd_s", rounded(f->bwd_s));
-    json_put_num(j, "comm_s", rounded(x->comm_s));
+    json_put_num(j, "comm_s", rounded(f->comm_s));
     json_put_num(j, "optim_s", rounded(f->optim_s));
     json_put_num(j, "ckpt_s", rounded(x->ckpt_s));
     json_put_num(j, "eval_s", rounded(x->eval_s));

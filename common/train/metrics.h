@@ -19,7 +19,7 @@ int metrics_open(const char *run_dir, const struct trainer *t, int64_t restart, 
 void metrics_close(struct metrics *m);          /* NULL is accepted */
 
 /* Seconds spent beside the step itself since the last row. */
-struct metrics_extra { double step_s, comm_s, ckpt_s, eval_s; };
+struct metrics_extra { double step_s, ckpt_s, eval_s; };
 
 /* Appends the row; *json (borrowed until the next call, no newline) may be NULL. */
 int metrics_step(struct metrics *m, const struct step_facts *f, const struct metrics_extra *x, const char **json);

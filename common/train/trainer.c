@@ -281,6 +281,8 @@ int trainer_open(const struct run_config *cfg, const struct trainer_options *o, 
     TRY_OUT(rc, load_vocab(t));
     TRY_OUT(rc, open_data(t));
     TRY_OUT(rc, params_build(t->arena, &cfg->model, &t->table));
+    t->rounds = arena_array(t->arena, (size_t)(2 * cfg->model.num_hidden_layers), sizeof *t->rounds);
+    t->bias_range = t->rounds + cfg->model.num_hidden_layers;
     TRY_OUT(rc, take_place(t));
     TRY_OUT(rc, dev_open(o->device, &dopt, &real));
     if (!real.ops->takes(DT_F32)) {

@@ -59,6 +59,7 @@ struct step_facts {
     double lr_muon, lr_adamw;
     double pairs;               /* attended (query, key) pairs */
     double data_s, fwd_s, bwd_s, optim_s;
+    double comm_s;              /* of these, what was spent waiting for other ranks */
 };
 
 struct trainer {
@@ -90,6 +91,7 @@ struct trainer {
     int64_t *counts;            /* [layers][E], of the step */
     int64_t *last_counts;       /* [layers][E], of the last update: saved */
     double *frac;               /* [layers][E], shares of last_counts, for aux_scope batch */
+    double *rounds, *bias_range;        /* [layers] each, adjacent; see trainer_layer_facts() */
     struct batch batch;         /* arrays of micro_tokens */
     uint8_t *valid;
     double *nll;
@@ -125,6 +127,10 @@ int trainer_gradients(struct trainer *t, struct step_facts *f);
  * nonfinite skip skips weights, moments, bias and schedule together: step stays,
  * next_data goes on.  A step without valid targets is skipped likewise. */
 int trainer_update(struct trainer *t, struct step_facts *f);
+
+/* Collective.  For a metrics row after the update: bias_range and the rounds of
+ * the step become those of all ranks, wherever the biases live. */
+int trainer_layer_facts(struct trainer *t);
 
 /* Both. */
 int trainer_step(struct trainer *t, struct step_facts *f);

@@ -76,6 +76,40 @@ static int agreed(struct trainer *t, int rc)
     return rc;
 }
 
+static double waited(const struct trainer *t)
+{
+    struct comm_counts n = { .wait_s = 0 };
+
+    if (t->opts.world)
+        comm_counts(t->opts.world, &n);
+    return n.wait_s;
+}
+
+/* The most rounds of any micro-batch. */
+static void note_rounds(struct trainer *t)
+{
+    for (int64_t l = 0; l < t->cfg->model.num_hidden_layers; l++)
+        if (t->table.layers[l].router >= 0)
+            t->rounds[l] = fmax(t->rounds[l], (double)model_rounds(t->model, (int)l));
+}
+
+int trainer_layer_facts(struct trainer *t)
+{
+    const struct model_config *m = &t->cfg->model;
+
+    for (int64_t l = 0; l < m->num_hidden_layers; l++) {
+        int i = t->table.layers[l].router_bias;
+        const float *b = i >= 0 ? trainer_owned(t, t->master, i) : NULL;
+        float lo = 0, hi = 0;
+        for (int64_t e = 0; b && e < m->num_experts; e++) {
+            lo = e == 0 || b[e] < lo ? b[e] : lo;
+            hi = e == 0 || b[e] > hi ? b[e] : hi;
+        }
+        t->bias_range[l] = hi - lo;
+    }
+    return t->opts.world ? comm_all_reduce(t->opts.world, t->rounds, 2 * m->num_hidden_layers, DT_F64, COMM_MAX) : 0;
+}
+
 /* One micro-batch of this rank; v: nll, aux, z, pairs are added to. */
 static int micro_batch(struct trainer *t, struct step_facts *f, int64_t sample, _Bool first, double v[4])
 {
@@ -92,6 +126,7 @@ static int micro_batch(struct trainer *t, struct step_facts *f, int64_t sample, 
     TRY(model_train(t->model, &b, 1 / (double)f->n_valid, fsdp_first(t->fsdp, first),
                     c->aux_scope == AUX_BATCH ? t->frac : NULL, NULL, t->counts, &sums));
     TRY(mem_end(t->mem));
+    note_rounds(t);
     f->fwd_s += sums.fwd_s;
     f->bwd_s += now() - t0 - sums.fwd_s;
     v[0] += sums.nll;
@@ -105,9 +140,10 @@ int trainer_gradients(struct trainer *t, struct step_facts *f)
     const struct run_config *c = t->cfg;
     int64_t n = trainer_samples(t), per_micro = c->micro_tokens / c->data.seq_len, first = t->next_data * n;
     int64_t cells = c->model.num_hidden_layers * c->model.num_experts;
-    double t0 = now(), v[4] = { 0 };
+    double t0 = now(), waited0 = waited(t), v[4] = { 0 };
 
     memset(f, 0, sizeof *f);
+    memset(t->rounds, 0, (size_t)c->model.num_hidden_layers * sizeof *t->rounds);
     f->step = t->step + 1;
     f->n_tokens = c->tokens_per_step;
     TRY(agreed(t, valid_targets(t, first, n, &f->n_valid)));
@@ -124,6 +160,7 @@ int trainer_gradients(struct trainer *t, struct step_facts *f)
     TRY(share_sums(t, v, 4));
     TRY(share_counts(t));
     f->bwd_s += now() - t0;
+    f->comm_s = waited(t) - waited0;
     f->ce = v[0] / (double)f->n_valid;
     f->aux = c->aux_coef * v[1] / (double)f->n_valid;
     f->z = c->z_coef * v[2] / (double)f->n_valid;
@@ -161,7 +198,7 @@ static void update_biases(struct trainer *t)
 int trainer_update(struct trainer *t, struct step_facts *f)
 {
     const struct run_config *c = t->cfg;
-    double t0 = now();
+    double t0 = now(), waited0 = waited(t);
     double lr = optim_schedule(&c->optim, c->steps, t->step);
     _Bool finite = 1;
 
@@ -195,6 +232,7 @@ int trainer_update(struct trainer *t, struct step_facts *f)
     t->next_data++;
     t->tokens += f->n_tokens;
     f->optim_s = now() - t0;
+    f->comm_s += waited(t) - waited0;
     return 0;
 }
 

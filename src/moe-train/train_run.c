@@ -8,10 +8,10 @@
 #include "base/out.h"
 #include "base/units.h"
 #include "comm/comm.h"
-#include "comm/comm_launch.h"
 #include "train_cmds.h"
 #include "train/conduct.h"
 #include "train/memory_report.h"
+#include "train/world.h"
 
 struct run_opts {
     struct opt_common common;
@@ -65,27 +65,6 @@ static int dry_run(const struct run_config *c, const struct run_opts *o)
     return rc;
 }
 
-/* The world this process belongs to, NULL for one alone; 1: ranks were started
- * and have ended with *status. */
-static int enter_world(const struct run_opts *o, struct comm **world, int *status)
-{
-    const char *backend;
-    int n_args, rc;
-    char **args = opt_argv(&n_args);
-
-    /* mpirun gives every rank a terminal of its own, so whether a person looks
-     * is known here only. */
-    if (o->ranks > 0 && !getenv("OMPI_COMM_WORLD_SIZE") && isatty(STDOUT_FILENO))
-        setenv("MOE_TERMINAL", "1", 1);
-    if ((rc = comm_launch((int)o->ranks, n_args, args, &backend, status)) != 0)
-        return rc;
-    if (strcmp(backend, "self") == 0)
-        return 0;
-    TRY(comm_open(backend, NULL, world));
-    log_set_rank(comm_rank(*world), comm_size(*world));
-    return o->hang > 0 ? comm_watchdog_start(*world, o->hang, NULL, NULL) : 0;
-}
-
 static int run(void *p, int argc, char **argv)
 {
     struct run_opts *o = p;
@@ -93,7 +72,7 @@ static int run(void *p, int argc, char **argv)
     struct run_config c = { 0 };
     double stop = -1;
     struct comm *world = NULL;
-    int n_over, n_all, rc, status = 0;
+    int n_over, n_all, rc;
 
     train_split_operands(argc, argv, 0, &n_over);
     n_all = n_over;
@@ -126,15 +105,15 @@ static int run(void *p, int argc, char **argv)
         rc = err_set(ERR_USAGE, "no directory for the run: -o RUN");
         goto out;
     }
-    if ((rc = enter_world(o, &world, &status)) != 0) {
-        if (rc > 0)
-            rc = status ? err_set(-status, "%s", "") : 0;
+    if ((rc = world_enter((int)o->ranks, &world)) != 0) {
+        rc = rc > 0 ? 0 : rc;
         goto out;
     }
     struct conduct_options co = {
-        .world = world, .run_dir = o->output, .device = o->device, .threads = o->threads || !world ? (int)o->threads : comm_threads(world), .stop_before_s = stop, .init = o->init, .plan = o->plan,
+        .world = world, .run_dir = o->output, .device = o->device, .threads = world_threads(world, (int)o->threads),
+        .stop_before_s = stop, .hang_s = o->hang, .init = o->init, .plan = o->plan,
         .peak_gflops = o->peak, .quiet = o->common.quiet,
-        .human = isatty(STDOUT_FILENO) && !o->json && (!world || getenv("MOE_TERMINAL")),
+        .human = isatty(STDOUT_FILENO) && !o->json && (!world || getenv(WORLD_TERMINAL)),
     };
     co.argv = opt_argv(&co.argc);
     rc = conduct_run(&c, &co);
