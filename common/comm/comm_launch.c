@@ -80,6 +80,8 @@ static void become_mpirun(char **args, int report)
         { "OMPI_MCA_mpi_yield_when_idle", "1" },
         { "OMPI_MCA_rmaps_base_oversubscribe", "1" }, { "PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe" },
         { "OMPI_MCA_mpi_abort_print_stack", "0" },
+        /* The ranks are here, so no fabric is looked for: half the start-up. */
+        { "OMPI_MCA_pml", "ob1" },
     };
     sigset_t deaf;
 
