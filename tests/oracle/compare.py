@@ -31,7 +31,7 @@ transformers.utils.logging.disable_progress_bar()
 HERE = os.path.dirname(os.path.abspath(__file__))
 TREE = os.path.dirname(os.path.dirname(HERE))
 GOLDEN = os.path.join(TREE, "tests", "golden")
-CASES = sorted(d for d in os.listdir(GOLDEN) if os.path.isdir(os.path.join(GOLDEN, d)))
+CASES = sorted(d for d in os.listdir(GOLDEN) if os.path.exists(os.path.join(GOLDEN, d, "config.json")))
 UDHR = os.environ.get("ORACLE_UDHR", os.path.join(TREE, "..", "shared", "data", "udhr"))
 EOD = "<|endoftext|>"
 SEQ_LEN = 64
@@ -127,7 +127,7 @@ def listing(directory):
             with safe_open(os.path.join(directory, name), "pt") as f:
                 for key in f.keys():
                     s = f.get_slice(key)
-                    found[key] = (s.get_dtype(), list(s.get_shape()))
+                    found[key] = (s.get_dtype(), "x".join(map(str, s.get_shape())))
     return found
 
 
