@@ -292,7 +292,7 @@ void footprint_ranks(const struct footprint_base *b, const struct footprint_opts
         home[FOOT_STATE] = x->state;
         f->device[FOOT_GRAD] = 4 * x->elems;
         if (n > 1)
-            f->device[FOOT_WIRE] = 4 * x->block + (b->wire == DT_F32 ? 0 : 2 * 2 * x->block);
+            f->device[FOOT_WIRE] = 4 * x->block;
         f->device[FOOT_WS] = x->ws;
         if (o->state_on_host)
             f->device[FOOT_STAGE] += 2 * x->largest;
@@ -335,7 +335,7 @@ void footprint_traffic(const struct footprint_base *b, const struct footprint_op
         w.gather_bwd = (1 + again) * (layers - size * (double)least);
         w.reduce = grads + b->ends_wire - wire * (double)least;
     }
-    w.replicas = 2.0 * (m.replicas - 1) / m.replicas * (double)most * wire;
+    w.replicas = 2.0 * (m.replicas - 1) / m.replicas * (double)most * 4;
     if (m.ep > 1 && has_moe(c)) {
         double h = (double)c->hidden_size, moe = (double)(c->num_hidden_layers - c->first_k_dense_replace);
         double slots = (double)(o->micro_tokens * c->num_experts_per_tok) * (m.ep - 1) / m.ep;

@@ -9,8 +9,8 @@
  *  - grad_slots F32 gradient slots for layers, and one each for embedding and head;
  *    2 is what train/fsdp.h has, 1 is enough once an expert's gradients leave as
  *    soon as they are done (they then stand beside the slot);
- *  - the widest block a rank owns of a layer, where a reduction lands; and twice in
- *    bf16 when that is how gradients travel;
+ *  - the widest block a rank owns of a layer, where a reduction lands (gradients
+ *    that travel in bf16 are narrowed where they lie);
  *  - expert rows in rounds of rows_cap, three packed buffers in backward;
  *  - what is at home in host memory passes through two staging buffers.
  * Refuses to guess what libraries take (MPI, NCCL, BLAS): add a reserve. */
@@ -69,7 +69,7 @@ _Bool footprint_is_kept(enum foot_class c);
 struct traffic {
     double gather_fwd, gather_bwd;      /* weights received */
     double reduce;              /* gradients sent to owners */
-    double replicas;            /* owned gradients summed over replicas: 2 (R-1)/R of them */
+    double replicas;            /* owned gradients summed over replicas, in F32: 2 (R-1)/R of them */
     double dispatch;            /* expert rows sent to other ranks of the EP group */
 };
 

@@ -30,6 +30,7 @@ struct fsdp {
     int n_efsdp, n_shard;
     struct dev *dev;
     struct mem *mem;
+    enum dtype wire;            /* of gradients */
     float *master, *grads;
     struct slot_layout *weights, *wgrads;       /* [layers + 2]: embed, head last */
     struct slot w[N_SLOTS], g[N_SLOTS];
@@ -79,7 +80,8 @@ struct fsdp_tapes *fsdp_tapes_new(struct arena *a)
 }
 
 int fsdp_new(struct arena *a, const struct plan *p, const struct owned_layout *own, int i_ep, const struct fsdp_comms *comms,
-             struct fsdp_tapes *tapes, struct dev *dev, struct mem *mem, float *master, float *grads, struct fsdp **out)
+             struct fsdp_tapes *tapes, struct dev *dev, struct mem *mem, enum dtype wire, float *master, float *grads,
+             struct fsdp **out)
 {
     static const char *const names[N_SLOTS] = { "layer slot 0", "layer slot 1", "embedding slot", "head slot" };
     static const char *const gnames[N_SLOTS] = { "layer gradient slot 0", "layer gradient slot 1", "embedding gradient slot",
@@ -96,6 +98,7 @@ int fsdp_new(struct arena *a, const struct plan *p, const struct owned_layout *o
     f->tapes = tapes;
     f->dev = dev;
     f->mem = mem;
+    f->wire = wire;
     f->master = master;
     f->grads = grads;
     *out = f;
@@ -299,14 +302,43 @@ static void *grad(void *ctx, int i_param)
     return grad_slot(f, layer)->p + layout_slot_at(&f->wgrads[index_of(f, layer)], i_param);
 }
 
+/* n floats at p become n BF16 at p.  Piece [k, 2k) lands on [k/2, k), which has
+ * been read, so no second buffer is needed and each piece may run on any number of
+ * threads. */
+static void narrow(struct fsdp *f, char *p, int64_t n)
+{
+    for (int64_t at = 0, k = 1; at < n; at += k, k = at) {
+        int64_t m = k < n - at ? k : n - at;
+        f->dev->ops->cast(f->dev, mat(p + 2 * at, DT_BF16, 1, m), mat(p + 4 * at, DT_F32, 1, m));
+    }
+}
+
+/* One half of a slot as it travels; its blocks move together in a narrow one. */
+static int wire_parts(struct fsdp *f, struct slot *s, const struct slot_layout *l, _Bool experts, struct comm_part *parts)
+{
+    int n = list_parts(l, s, experts, parts);
+    char *p = experts ? s->p : s->p + l->experts_bytes;
+    int64_t bytes = experts ? l->experts_bytes : l->bytes - l->experts_bytes;
+
+    if (f->wire == DT_F32)
+        return n;
+    narrow(f, p, bytes / 4);
+    for (int i = 0; i < n; i++) {
+        parts[i].p = p + ((char *)parts[i].p - p) / 2;
+        parts[i].bytes /= 2;
+    }
+    return n;
+}
+
 static int start_half(struct fsdp *f, struct slot *s, const struct slot_layout *l, _Bool experts, struct comm *c,
                       struct comm_part *parts, struct comm_req **req)
 {
     struct owned_range r = range_of(f, l->layer, experts);
-    int n = list_parts(l, s, experts, parts);
+    int n = wire_parts(f, s, l, experts, parts);
 
+    TRY(f->dev->ops->sync(f->dev));
     parts[comm_rank(c)].sum = f->add ? (void *)f->sum : (void *)(f->grads + r.first);
-    TRY(comm_start_reduce(c, parts, n, DT_F32, req));
+    TRY(comm_start_reduce(c, parts, n, f->wire, req));
     if (!f->add)
         return 0;
     /* The sum lies in shared scratch, so it is fetched at once. */
@@ -324,7 +356,6 @@ static int reduce(void *ctx, int layer)
         return 0;
     const struct slot_layout *l = &f->wgrads[index_of(f, layer)];
     struct slot *s = grad_slot(f, layer);
-    TRY(f->dev->ops->sync(f->dev));
     s->layer = layer;
     if (l->n_experts_from > 1) {
         TRY(start_half(f, s, l, 1, f->c.efsdp, s->parts, &s->experts));
@@ -383,10 +414,7 @@ int fsdp_finish(struct fsdp *f)
 {
     for (int i = 0; !alone(f) && i < N_SLOTS; i++)
         TRY(arrive(&f->g[i]));
-    if (!f->c.replica)
-        return 0;
-    TRY(f->dev->ops->sync(f->dev));
-    return comm_all_reduce(f->c.replica, f->grads, f->own->n_elems, DT_F32, COMM_SUM);
+    return 0;
 }
 
 void fsdp_stale(struct fsdp *f)

@@ -29,15 +29,17 @@ struct fsdp;
 struct fsdp_tapes;
 
 /* The groups of this rank; NULL where the group has one member. */
-struct fsdp_comms { struct comm *shard, *efsdp, *replica; };
+struct fsdp_comms { struct comm *shard, *efsdp; };
 
 /* The recorded orders; they outlive the build that recorded them. */
 struct fsdp_tapes *fsdp_tapes_new(struct arena *a);
 
 /* master and grads are owned storage [own->n_elems]; grads NULL: forward only.
- * Slots are kept through mem.  Everything is borrowed. */
+ * wire: F32, or BF16 for what gradients travel in; each contribution is rounded
+ * once, sums and slots stay F32.  Slots are kept through mem.  Everything is borrowed. */
 int fsdp_new(struct arena *a, const struct plan *p, const struct owned_layout *own, int i_ep, const struct fsdp_comms *comms,
-             struct fsdp_tapes *tapes, struct dev *dev, struct mem *mem, float *master, float *grads, struct fsdp **out);
+             struct fsdp_tapes *tapes, struct dev *dev, struct mem *mem, enum dtype wire, float *master, float *grads,
+             struct fsdp **out);
 
 /* For model_new(). */
 struct model_io fsdp_io(struct fsdp *f);
@@ -50,8 +52,7 @@ int fsdp_begin(struct fsdp *f, const char *program);
  * True for the `first` argument of model_train(): slots are always fresh. */
 _Bool fsdp_first(struct fsdp *f, _Bool first_of_step);
 
-/* Collective in shard, then replica: all reductions are done, gradients of the
- * replicas are summed. */
+/* Collective in shard: all reductions are done. */
 int fsdp_finish(struct fsdp *f);
 
 /* The master weights changed: every slot is stale. */

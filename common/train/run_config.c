@@ -107,10 +107,6 @@ static void check_later_stages(const struct run_config *r, const struct config *
         fault(f, c, "memory.state_home", "host is not built into this version; device");
     if (r->boundary_home != 0)
         fault(f, c, "memory.boundary_home", "host is not built into this version; device");
-    if (r->split_replicas)
-        fault(f, c, "mesh.split_replicas", "true is not built into this version; false");
-    if (r->grad_dtype != 0)
-        fault(f, c, "mesh.grad_dtype", "bf16 is not built into this version; fp32");
     if (r->seqs_per_gather > 1)
         fault(f, c, "mesh.seqs_per_gather", "more than 1 is not built into this version");
     if (r->gather_dtype > 1)

@@ -86,7 +86,10 @@ static int each_item(struct trainer *t, _Bool with_optim, item_fn *fn, void *ctx
         const struct param *p = &t->table.v[i];
         const char *const *suffix = p->optim == PARAM_MUON ? muon : p->optim == PARAM_ADAMW ? adamw : none;
         struct optim_state s[2];
-        int part = describe(t, i, &it), n = part < 0 ? 0 : optim_states(t->optim, part, s);
+        describe(t, i, &it);
+        int part = t->stepped->of_param[i], n = part < 0 ? 0 : optim_states(t->optim, part, s);
+        /* Another replica may have the state of rows that we own. */
+        it.n_rows = part < 0 ? 0 : it.n_rows;
         for (int k = 0; suffix[k]; k++) {
             snprintf(it.name, sizeof it.name, "%s.%s", p->name, suffix[k]);
             it.data = n ? s[k].data : NULL;
@@ -124,7 +127,7 @@ static int rows_of(const struct trainer *t, const struct item *it, struct ckpt_r
         *out = &whole;
         return 1;
     }
-    *out = t->rows + t->rows_at[it->i_param];
+    *out = (it->group == CKPT_OPTIM ? t->step_rows : t->rows) + t->rows_at[it->i_param];
     n = t->rows_at[it->i_param + 1] - t->rows_at[it->i_param];
     for (int k = 0; k < n; k++)
         (*out)[k].data = it->n_rows && (*out)[k].first_row == it->first_row ? it->data : NULL;

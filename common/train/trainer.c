@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "dev/timed.h"
 #include "dev/trace.h"
+#include "shard/sharing.h"
 
 static struct dev_limits limits(const struct trainer *t)
 {
@@ -88,7 +89,7 @@ static int build(struct trainer *t)
         if (o.loss_chunk > n)
             o.loss_chunk = n;
         TRY(fsdp_new(t->build, t->plan, &t->own, mesh_at(t->mesh, rank_of(t)).ep, &t->groups, t->tapes, &t->dev, t->mem,
-                     t->master, what & TRAINER_GRADS ? t->grads : NULL, &t->fsdp));
+                     c->grad_dtype ? DT_BF16 : DT_F32, t->master, what & TRAINER_GRADS ? t->grads : NULL, &t->fsdp));
         struct model_io io = fsdp_io(t->fsdp);
         TRY(model_new(t->build, &t->table, &o, &t->dev, t->mem, &io, &t->model));
         if (what & TRAINER_DECODE) {
@@ -97,7 +98,7 @@ static int build(struct trainer *t)
         }
     }
     if (what & TRAINER_OPTIM)
-        TRY(optim_new(t->build, &t->table, &t->own, &c->optim, &t->dev, t->mem, &t->optim));
+        TRY(optim_new(t->build, &t->table, t->stepped, &c->optim, &t->dev, t->mem, &t->optim));
     struct dev_limits lim = limits(t);
     t->dev.ws_size = t->dev.ops->ws_bytes(&t->dev, &lim);
     return keep(t, MEM_WS, "device scratch", (int64_t)t->dev.ws_size, 1, &t->dev.ws);
@@ -234,6 +235,33 @@ static void index_rows(struct trainer *t)
     }
 }
 
+/* Which of our parts this replica steps, and who has the state of every row. */
+static void share_steps(struct trainer *t)
+{
+    int64_t n = plan_n_parts(t->plan);
+    int *step_of = NULL, *of = NULL, *at;
+
+    t->step_rows = t->rows;
+    if (t->cfg->split_replicas && t->replica) {
+        of = arena_array(t->arena, (size_t)n + 1, sizeof *of);
+        step_of = arena_array(t->arena, (size_t)t->own.n_parts + 1, sizeof *step_of);
+        at = arena_array(t->arena, (size_t)t->table.n, sizeof *at);
+        t->step_rows = arena_array(t->arena, (size_t)n + 1, sizeof *t->step_rows);
+        memcpy(t->step_rows, t->rows, (size_t)n * sizeof *t->rows);
+        sharing_replica(t->arena, t->plan, of);
+        for (int64_t k = 0; k < n; k++) {
+            const struct plan_part *p = plan_part(t->plan, k);
+            struct ckpt_rows *r = &t->step_rows[t->rows_at[p->i_param] + at[p->i_param]++];
+            r->holder = of[k] * mesh_shard(t->mesh) + p->owner;
+            r->n_holders = r->stride = 1;
+            if (p->owner == t->own.owner)
+                step_of[t->own.of_param[p->i_param]] = of[k];
+        }
+    }
+    t->replicas = replicas_new(t->arena, &t->table, &t->own, t->replica, step_of);
+    t->stepped = replicas_stepped(t->replicas);
+}
+
 /* Mesh, plan, what is ours, and the groups we talk in. */
 static int take_place(struct trainer *t)
 {
@@ -259,7 +287,8 @@ static int take_place(struct trainer *t)
     t->tapes = fsdp_tapes_new(t->arena);
     TRY(join(t, MESH_SHARD, &t->groups.shard));
     TRY(join(t, MESH_EFSDP, &t->groups.efsdp));
-    TRY(join(t, MESH_REPLICA, &t->groups.replica));
+    TRY(join(t, MESH_REPLICA, &t->replica));
+    share_steps(t);
     return join(t, MESH_EP, &t->ep);
 }
 
@@ -335,7 +364,7 @@ void trainer_close(struct trainer *t)
     free(t->vocab_text);
     mem_free(t->mem);
     comm_close(t->ep);
-    comm_close(t->groups.replica);
+    comm_close(t->replica);
     comm_close(t->groups.efsdp);
     comm_close(t->groups.shard);
     plan_free(t->plan);

@@ -22,6 +22,7 @@
 #include "shard/layout.h"
 #include "tok/vocab.h"
 #include "train/fsdp.h"
+#include "train/replicas.h"
 #include "train/run_config.h"
 
 /* What a program needs from its trainer; the rest takes no memory. */
@@ -79,8 +80,12 @@ struct trainer {
     struct plan *plan;
     struct owned_layout own;    /* what of master, gradients and state is here */
     struct ckpt_rows *rows;     /* the plan by parameter: rows [rows_at[i], rows_at[i + 1]) are those of parameter i */
+    struct ckpt_rows *step_rows;        /* the same for who steps them and has their state; perhaps rows itself */
     int *rows_at;               /* [params + 1] */
     struct fsdp_comms groups;
+    struct comm *replica;       /* NULL: there is one */
+    struct replicas *replicas;
+    const struct owned_layout *stepped; /* the parts of own that this rank steps */
     struct comm *ep;            /* NULL: experts are all here */
     struct fsdp_tapes *tapes;
     struct fsdp *fsdp;

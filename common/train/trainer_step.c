@@ -157,6 +157,7 @@ int trainer_gradients(struct trainer *t, struct step_facts *f)
         TRY(micro_batch(t, f, first + i, i < n_ranks(t) * per_micro, v));
     t0 = now();
     TRY(fsdp_finish(t->fsdp));
+    TRY(replicas_sum(t->replicas, &t->dev, t->grads));
     TRY(share_sums(t, v, 4));
     TRY(share_counts(t));
     f->bwd_s += now() - t0;
@@ -208,6 +209,7 @@ int trainer_update(struct trainer *t, struct step_facts *f)
     if (f->n_valid > 0) {
         double *sq;
         TRY(optim_squares(t->optim, t->grads, &sq));
+        TRY(replicas_squares(t->replicas, sq, t->table.n));
         if (t->groups.shard)
             TRY(comm_all_reduce(t->groups.shard, sq, t->table.n, DT_F64, COMM_SUM));
         f->norm = optim_norm(t->optim, sq);
@@ -218,6 +220,7 @@ int trainer_update(struct trainer *t, struct step_facts *f)
         double g_scale = optim_clip(&c->optim, f->norm, &f->clipped);
         TRY(optim_step(t->optim, t->master, t->grads, t->step + 1, lr, g_scale));
         update_biases(t);
+        TRY(replicas_spread(t->replicas, &t->dev, t->master));
         memcpy(t->last_counts, t->counts, (size_t)(c->model.num_hidden_layers * c->model.num_experts) * sizeof *t->counts);
         trainer_set_shares(t);
         if (t->fsdp)
