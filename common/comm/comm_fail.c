@@ -124,20 +124,38 @@ static const char *place(const struct comm_status *s, char *text, size_t n)
 /* ---- ending */
 
 /* True for the first of a node, which speaks for all. */
-static _Bool first_to_end(struct comm_world *w, int status)
+static _Bool first_to_end(struct comm_world *w)
 {
     int32_t none = 0;
 
-    return atomic_compare_exchange_strong(&w->board->status, &none, status);
+    return atomic_compare_exchange_strong(&w->board->claimed, &none, 1);
 }
 
-/* The launcher ends those that compute or live on another node; those that
- * wait on this one see the board. */
+/* The speaker has spoken.  The launcher ends those that compute or live on
+ * another node; those that wait on this one see the board.  Not earlier: the
+ * first to leave may make the launcher end the speaker. */
 static void leave(struct comm_world *w, int status) __attribute__((noreturn));
 static void leave(struct comm_world *w, int status)
 {
+    atomic_store(&w->board->status, status);
     w->world->ops->abort(w, status);
     _exit(status);
+}
+
+/* Another rank speaks, if it lives to. */
+static void follow(struct comm_world *w, int status) __attribute__((noreturn));
+static void follow(struct comm_world *w, int status)
+{
+    for (int i = 0; i < 300 && !atomic_load(&w->board->status); i++)
+        usleep(10000);
+    _exit(atomic_load(&w->board->status) ? atomic_load(&w->board->status) : status);
+}
+
+void comm_end(struct comm_world *w, int status)
+{
+    if (!first_to_end(w))
+        follow(w, status);
+    leave(w, status);
 }
 
 void comm_abort(struct comm *c, int code, const char *fmt, ...)
@@ -147,8 +165,8 @@ void comm_abort(struct comm *c, int code, const char *fmt, ...)
     struct comm_status s;
     va_list ap;
 
-    if (!first_to_end(w, err_status(code)))
-        _exit(atomic_load(&w->board->status));
+    if (!first_to_end(w))
+        follow(w, err_status(code));
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
@@ -172,8 +190,8 @@ void comm_check_peers(struct comm_world *w)
 
         if (pid == 0 || kill(pid, 0) == 0 || errno != ESRCH || atomic_load(&r->pid) == 0)
             continue;
-        if (!first_to_end(w, err_status(ERR_ABSENT)))
-            _exit(atomic_load(&w->board->status));
+        if (!first_to_end(w))
+            follow(w, err_status(ERR_ABSENT));
         read_row(r, &s);
         read_row(own_row(w), &own);
         log_error("rank %d on %s (process %d) is gone, %s %s; rank %d waits in %s", (int)atomic_load(&r->rank), w->host, (int)pid,
@@ -271,13 +289,10 @@ static void look(struct watchdog *d)
     int32_t status = atomic_load(&w->board->status);
     struct comm_status s;
 
-    if (status) {
-        /* The one who speaks needs a moment to say it all. */
-        sleep(1);
+    if (status)
         _exit(status);
-    }
     comm_status(d->c, &s);
-    if (!s.waiting || s.since_s <= d->limit_s || !first_to_end(w, err_status(ERR_ABSENT)))
+    if (!s.waiting || s.since_s <= d->limit_s || !first_to_end(w))
         return;
     report_all(d);
     /* The other nodes are about to report too. */

@@ -47,10 +47,11 @@ struct comm_row {
     char pad[56];
 };
 
-/* The memory of a node: a flag that ends waiting, then the rows. */
+/* The memory of a node: how it ends, then the rows. */
 struct comm_board {
-    _Atomic int32_t status;     /* 0, or the exit status all are to leave with */
-    char pad[124];
+    _Atomic int32_t claimed;    /* a rank is about to say why all are to leave */
+    _Atomic int32_t status;     /* has said it: 0, or the exit status all leave with */
+    char pad[120];
     struct comm_row rows[];
 };
 
@@ -113,6 +114,8 @@ _Bool comm_mpi_built_in(void);
 /* comm_fail.c: ends this process at once when the job is ending or a rank of
  * the node has died; whoever waits calls it now and then. */
 void comm_check_peers(struct comm_world *w);
+/* Ends the job without a word, for a rank that leaves and has said why. */
+void comm_end(struct comm_world *w, int status) __attribute__((noreturn));
 void comm_row_begin(struct comm *c);
 void comm_row_set(struct comm *c, enum comm_kind kind, int64_t seq, _Bool waiting);
 /* comm.c */

@@ -54,12 +54,8 @@ static void at_end(void)
 
     if (getpid() != started_in || MPI_Finalized(&over) != MPI_SUCCESS || over)
         return;
-    if (open_world && open_world->size > 1) {
-        int32_t none = 0, status = err_last() < 0 ? err_status(err_last()) : err_status(ERR_BUG);
-
-        atomic_compare_exchange_strong(&open_world->board->status, &none, status);
-        MPI_Abort(MPI_COMM_WORLD, status);
-    }
+    if (open_world && open_world->size > 1)
+        comm_end(open_world, err_last() < 0 ? err_status(err_last()) : err_status(ERR_BUG));
     MPI_Finalize();
 }
 
