@@ -15,7 +15,7 @@
 enum {
     CPU_GEMM_M = 512, CPU_GEMM_N = 256,         /* most rows and columns of one call of gemm */
     CPU_GEMM_K = 256,                           /* part of the inner dimension that is packed at once */
-    CPU_GEMM_WS = CPU_GEMM_K * (CPU_GEMM_M + 16 + 64),  /* floats of scratch */
+    CPU_GEMM_WS = CPU_GEMM_K * (CPU_GEMM_M + 16 + 64) + 16 * (CPU_GEMM_M / 4 + 1),     /* floats of scratch */
 };
 
 struct cpu_kern {
