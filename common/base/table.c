@@ -155,7 +155,7 @@ void table_num(struct table *t, double v)
     } else if (t->form == TABLE_TSV) {
         done(t, units_shortest(b, v));
     } else {
-        snprintf(b, sizeof b, "%.*f", c->digits, v);
+        snprintf(b, sizeof b, c->digits < 0 ? "%.*g" : "%.*f", abs(c->digits), v);
         done(t, b);
     }
 }

@@ -14,7 +14,7 @@ struct table_col {
     const char *name;           /* TSV and JSON name */
     const char *title;          /* human heading */
     char kind;                  /* 's' string, 'i' integer, 'b' bytes, 'f' number, '?' bool */
-    int digits;                 /* human digits after the point for 'f' */
+    int digits;                 /* human digits after the point for 'f'; negative: so many significant ones */
 };
 
 struct table;

@@ -31,6 +31,10 @@ struct comm;
 
 enum aux_scope { AUX_SEQUENCE, AUX_BATCH };
 
+/* Told of the routing of a layer in the forward pass: r is as the router op left
+ * it, all of it device memory.  fn NULL: nobody is. */
+struct model_watch { void *ctx; int (*fn)(void *ctx, int layer, const struct router *r); };
+
 struct model_opts {
     enum dtype dtype;           /* activations and weights: DT_F32; DT_F64 for tests */
     int64_t micro_tokens, seq_len;      /* micro_tokens is a multiple of seq_len */
@@ -41,6 +45,7 @@ struct model_opts {
     int64_t max_positions;      /* of the RoPE table: seq_len or the decoding length */
     struct comm *ep;            /* the ranks that share the experts, in order of experts; NULL: alone */
     int64_t rows_cap;           /* expert rows taken in one round; 0: all, alone */
+    struct model_watch watch;
 };
 
 /* pass: 0 forward, 1 backward.  gather(): the weights of the layer are readable

@@ -93,7 +93,7 @@ static struct router router_of(struct model *m, int layer, const struct block *b
     };
 }
 
-static void route(struct model *m, int layer, struct block *b, const struct block_pass *p)
+static int route(struct model *m, int layer, struct block *b, const struct block_pass *p)
 {
     const struct model_config *c = m->c;
     int64_t k = c->num_experts_per_tok;
@@ -109,6 +109,7 @@ static void route(struct model *m, int layer, struct block *b, const struct bloc
     if (p->want_losses && m->o.z_coef != 0)
         r.z_sum = &m->sums[2];
     m->ops->router_fwd(m->dev, &r);
+    return m->o.watch.fn ? m->o.watch.fn(m->o.watch.ctx, layer, &r) : 0;
 }
 
 int moe_inner(struct model *m, int layer, struct block *b, const struct block_pass *p, _Bool replay)
@@ -131,7 +132,7 @@ int moe_inner(struct model *m, int layer, struct block *b, const struct block_pa
     }
     ops->gemm(d, b->logits, in, 0, block_weight(m, l->router), 1, 0);
     if (!replay)
-        route(m, layer, b, p);
+        TRY(route(m, layer, b, p));
     struct route_map map = {
         p->n, (int)c->num_experts_per_tok, (int)c->num_experts, m->routing[layer].idx, b->row_of, b->token_of, b->offsets
     };

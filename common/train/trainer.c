@@ -56,6 +56,35 @@ static int64_t rows_cap(const struct trainer *t)
     return t->mesh.ep == 1 ? 0 : rows + (rows * 15 + 99) / 100;
 }
 
+/* A layer's routing is there: what would its own scores have chosen?  The
+ * answer is the same op's, into memory of its own. */
+static int watch(void *ctx, int layer, const struct router *r)
+{
+    struct trainer *t = ctx;
+    struct router own = *r;
+
+    if (mem_recording(t->mem))
+        return 0;
+    own.idx = t->own_idx;
+    own.w.p = t->own_w;
+    own.forced = 0;
+    own.counts = NULL;
+    own.aux_sum = own.z_sum = NULL;
+    t->dev.ops->router_fwd(&t->dev, &own);
+    TRY(t->dev.ops->sync(&t->dev));
+    return t->opts.routing->routed(t->opts.routing->ctx, t->micro, layer, r, t->own_idx);
+}
+
+static int keep_routing(struct trainer *t)
+{
+    const struct model_config *m = &t->cfg->model;
+    int64_t slots = t->cfg->micro_tokens * m->num_experts_per_tok;
+
+    TRY(keep(t, MEM_ROUTING, "routing to follow", slots * m->num_hidden_layers, sizeof *t->forced, &t->forced));
+    TRY(keep(t, MEM_ROUTING, "own routing", slots, sizeof *t->own_idx, &t->own_idx));
+    return keep(t, MEM_ROUTING, "weights of the own routing", slots, sizeof(float), &t->own_w);
+}
+
 /* Kept buffers in a fixed order: the tape of the set-up. */
 static int build(struct trainer *t)
 {
@@ -88,6 +117,10 @@ static int build(struct trainer *t)
         };
         if (o.loss_chunk > n)
             o.loss_chunk = n;
+        if (t->opts.routing) {
+            TRY(keep_routing(t));
+            o.watch = (struct model_watch){ t, watch };
+        }
         TRY(fsdp_new(t->build, t->plan, &t->own, mesh_at(t->mesh, rank_of(t)).ep, &t->groups, t->tapes, &t->dev, t->mem,
                      c->grad_dtype ? DT_BF16 : DT_F32, t->master, what & TRAINER_GRADS ? t->grads : NULL, &t->fsdp));
         struct model_io io = fsdp_io(t->fsdp);

@@ -36,6 +36,16 @@ enum {
     TRAINER_SYNTHETIC = 64,     /* with TRAINER_DATA: batches of synthetic.h, no file and no tokenizer is read */
 };
 
+/* Who looks at the routing of a step, or dictates it: moe-train verify.  micro is
+ * the number of a micro-batch in its step, whichever rank has it; idx is
+ * [layers][micro_tokens][k]. */
+struct trainer_routing {
+    void *ctx;
+    const uint16_t *(*forced)(void *ctx, int64_t micro);        /* idx to be followed, host memory; NULL: the own choice */
+    /* Of one layer: r as in model_watch, own [n][k] what its scores would choose. */
+    int (*routed)(void *ctx, int64_t micro, int layer, const struct router *r, const uint16_t *own);
+};
+
 struct trainer_options {
     unsigned what;
     const char *device;         /* "cpu", "ref" */
@@ -44,6 +54,7 @@ struct trainer_options {
     _Bool timed;                /* the device is one of timed.h around the one named */
     struct comm *world;         /* the ranks of the run; NULL: this process alone */
     const char *plan;           /* a plan file to obey, "-" standard input; NULL: our own */
+    const struct trainer_routing *routing;      /* borrowed; NULL: nobody */
     _Bool plan_only;            /* stop after the plan: nothing is reserved, no data is opened */
     /* The bytes of tokenizer.json and their name, when they do not come from cfg->tokenizer. */
     const char *tokenizer_name, *tokenizer_text;
@@ -100,6 +111,9 @@ struct trainer {
     struct batch batch;         /* arrays of micro_tokens */
     uint8_t *valid;
     double *nll;
+    uint16_t *forced, *own_idx; /* with opts.routing: [layers][micro_tokens][k], [micro_tokens][k] */
+    void *own_w;
+    int64_t micro;              /* the micro-batch at hand */
     void *logits;               /* TRAINER_DECODE: [vocab] */
 
     int64_t step;               /* updates done */

@@ -110,8 +110,23 @@ int trainer_layer_facts(struct trainer *t)
     return t->opts.world ? comm_all_reduce(t->opts.world, t->rounds, 2 * m->num_hidden_layers, DT_F64, COMM_MAX) : 0;
 }
 
+/* The routing that micro-batch i of the step has to follow; NULL: its own. */
+static const uint16_t *forced(struct trainer *t, int64_t i)
+{
+    const struct trainer_routing *r = t->opts.routing;
+    const struct model_config *m = &t->cfg->model;
+
+    t->micro = i;
+    const uint16_t *idx = r ? r->forced(r->ctx, i) : NULL;
+    if (!idx)
+        return NULL;
+    t->dev.ops->copy(&t->dev, t->forced, idx, (size_t)(m->num_hidden_layers * t->cfg->micro_tokens * m->num_experts_per_tok) *
+                                              sizeof *idx);
+    return t->forced;
+}
+
 /* One micro-batch of this rank; v: nll, aux, z, pairs are added to. */
-static int micro_batch(struct trainer *t, struct step_facts *f, int64_t sample, _Bool first, double v[4])
+static int micro_batch(struct trainer *t, struct step_facts *f, int64_t sample, int64_t i, _Bool first, double v[4])
 {
     const struct run_config *c = t->cfg;
     struct model_sums sums = { 0 };
@@ -124,7 +139,7 @@ static int micro_batch(struct trainer *t, struct step_facts *f, int64_t sample, 
     TRY(fsdp_begin(t->fsdp, "train"));
     TRY(mem_begin(t->mem, "train"));
     TRY(model_train(t->model, &b, 1 / (double)f->n_valid, fsdp_first(t->fsdp, first),
-                    c->aux_scope == AUX_BATCH ? t->frac : NULL, NULL, t->counts, &sums));
+                    c->aux_scope == AUX_BATCH ? t->frac : NULL, forced(t, i), t->counts, &sums));
     TRY(mem_end(t->mem));
     note_rounds(t);
     f->fwd_s += sums.fwd_s;
@@ -154,7 +169,7 @@ int trainer_gradients(struct trainer *t, struct step_facts *f)
 
     /* Micro-batch i of the step belongs to rank i mod world. */
     for (int64_t i = my_rank(t) * per_micro; i < n; i += n_ranks(t) * per_micro)
-        TRY(micro_batch(t, f, first + i, i < n_ranks(t) * per_micro, v));
+        TRY(micro_batch(t, f, first + i, i / per_micro, i < n_ranks(t) * per_micro, v));
     t0 = now();
     TRY(fsdp_finish(t->fsdp));
     TRY(replicas_sum(t->replicas, &t->dev, t->grads));
