@@ -208,6 +208,18 @@ cut() {
 	[ "$(tail -c 1 run/metrics.jsonl | od -An -c | tr -d ' ')" = '\n' ]
 }
 
+@test "one batch is learned by heart, and training lowers the loss of text never seen" {
+	# Eight windows, the same ones each step: the loss of the batch falls to nearly nothing.
+	head -n 2 "$BATS_FILE_TMPDIR/data/held" > few
+	moe-tokenize encode -q -t tok.json --docs blank -o few few
+	passes train heart 'data.train=[{path: few}]' data.seq_len=8 train.micro_tokens=8 train.tokens_per_step=8 train.steps=150 \
+		eval.every=0 checkpoint.every=0 router.aux_coef=0 router.z_coef=0 optim.schedule.kind=constant optim.adamw.lr=1e-2
+	losses heart | awk '{ last = $2; if (NR == 1) first = $2 } END { exit !(first > 4 && last < 0.2) }'
+	passes train text train.steps=50 eval.every=10 eval.batches=0 checkpoint.every=0 optim.adamw.lr=1e-2
+	sed -n 's/.*"moe.eval\/1".*"loss":\([^,]*\),.*/\1/p' text/metrics.jsonl |
+		awk 'NR == 1 { first = $1 } { last = $1 } END { exit !(NR == 5 && last < 0.8 * first) }'
+}
+
 @test "sampling is a pure function of prompt, seed and model, and several prompts stay apart" {
 	printf 'Seite' | moe-tokenize encode -q -t tok.json > p
 	moe-train sample -j 1 --from "$STRAIGHT" -n 12 --seed 3 < p > a 2> log

@@ -83,6 +83,15 @@ int sample_prompt(struct sampler *s, const int32_t *ids, int64_t n, int64_t numb
     return 0;
 }
 
+/* Tokens that can be drawn: rows of the head behind the tokenizer's last id are
+ * padding and have no text. */
+static int64_t n_choices(const struct sampler *s)
+{
+    int64_t n = s->t->cfg->model.vocab_size;
+
+    return s->t->vocab && tok_vocab_size(s->t->vocab) < n ? tok_vocab_size(s->t->vocab) : n;
+}
+
 static int by_probability(const void *x, const void *y)
 {
     const struct choice *a = x, *b = y;
@@ -104,7 +113,7 @@ static int32_t most_likely(const float *l, int64_t n)
 
 static int32_t draw(struct sampler *s)
 {
-    int64_t n = s->t->cfg->model.vocab_size, keep = n;
+    int64_t n = n_choices(s), keep = n;
     double max = s->logits[most_likely(s->logits, n)], sum = 0;
 
     for (int64_t i = 0; i < n; i++) {
@@ -133,10 +142,10 @@ static int32_t draw(struct sampler *s)
 
 int sample_next(struct sampler *s, int32_t *id, _Bool *done)
 {
-    for (int64_t i = 0; i < s->t->cfg->model.vocab_size; i++)
+    for (int64_t i = 0; i < n_choices(s); i++)
         if (!isfinite(s->logits[i]))
             return err_set(ERR_NO, "the model gives logits that are not finite");
-    *id = s->o.temperature > 0 ? draw(s) : most_likely(s->logits, s->t->cfg->model.vocab_size);
+    *id = s->o.temperature > 0 ? draw(s) : most_likely(s->logits, n_choices(s));
     s->n_out++;
     *done = s->n_out >= s->o.n_tokens || s->n_pos >= s->t->opts.max_positions ||
             (*id == s->t->eod && !s->o.ignore_eod);
