@@ -360,6 +360,11 @@ static void put_family(struct json_out *j, const struct model_config *m)
 
 char *model_config_json(const struct model_config *m, int64_t eos, int64_t seq_len)
 {
+    return model_config_json_typed(m, eos, seq_len, "float32");
+}
+
+char *model_config_json_typed(const struct model_config *m, int64_t eos, int64_t seq_len, const char *torch_type)
+{
     const struct family *fam = &families[m->model_type];
     struct json_out *j = json_new_pretty();
     json_obj(j, NULL);
@@ -394,8 +399,8 @@ char *model_config_json(const struct model_config *m, int64_t eos, int64_t seq_l
     json_put_str(j, "hidden_act", "silu");
     json_put_real(j, "attention_dropout", 0);
     json_put_bool(j, "tie_word_embeddings", m->tie_word_embeddings);
-    json_put_str(j, "dtype", "float32");
-    json_put_str(j, "torch_dtype", "float32");
+    json_put_str(j, "dtype", torch_type);
+    json_put_str(j, "torch_dtype", torch_type);
     /* The classes' own ids may lie beyond our vocabulary, so all three are said. */
     static const char *const ids[] = { "bos_token_id", "eos_token_id", "pad_token_id" };
     for (int i = 0; i < 3; i++) {

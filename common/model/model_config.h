@@ -70,6 +70,9 @@ int model_config_show(const struct model_config *m, struct config *c, _Bool all,
  * bookkeeping kept.  eos: id or -1.  Text owned (pool_free). */
 char *model_config_json(const struct model_config *m, int64_t eos, int64_t seq_len);
 
+/* The same for weights of another type: "float32", "bfloat16", "float16". */
+char *model_config_json_typed(const struct model_config *m, int64_t eos, int64_t seq_len, const char *torch_type);
+
 /* The two shapes are the same model: *key names the first that differs. */
 _Bool model_config_same(const struct model_config *a, const struct model_config *b, const char **key);
 

@@ -7,7 +7,7 @@
 #include "base/table.h"
 #include "ckpt/load.h"
 
-extern const struct opt_cmd ckpt_ls_cmd, ckpt_info_cmd, ckpt_verify_cmd, ckpt_cat_cmd, ckpt_diff_cmd;
+extern const struct opt_cmd ckpt_ls_cmd, ckpt_info_cmd, ckpt_verify_cmd, ckpt_cat_cmd, ckpt_diff_cmd, ckpt_convert_cmd;
 
 /* Opens an operand for looking at; warns when it is not what `latest` names. */
 int ckpt_cmds_open(const char *path, struct ckpt **out);

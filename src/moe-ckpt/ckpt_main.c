@@ -42,7 +42,7 @@ int64_t ckpt_cmds_count(const struct ckpt_tensor *t)
 
 int main(int argc, char **argv)
 {
-    const struct opt_cmd cmds[] = { ckpt_ls_cmd, ckpt_info_cmd, ckpt_verify_cmd, ckpt_cat_cmd, ckpt_diff_cmd };
+    const struct opt_cmd cmds[] = { ckpt_ls_cmd, ckpt_info_cmd, ckpt_verify_cmd, ckpt_cat_cmd, ckpt_diff_cmd, ckpt_convert_cmd };
 
-    return opt_main("moe-ckpt", "look at, check and compare checkpoints", cmds, sizeof cmds / sizeof *cmds, argc, argv);
+    return opt_main("moe-ckpt", "look at, check, compare and convert checkpoints", cmds, sizeof cmds / sizeof *cmds, argc, argv);
 }

@@ -142,7 +142,7 @@ def reads_save_pretrained(case):
         for directory in (whole, cut):
             call([ckpt, "verify", "--structure", directory])
             rows = [json.loads(line) for line in call([ckpt, "ls", "--json", directory]).splitlines()]
-            ours = {r["name"]: (r["dtype"], r["shape"]) for r in rows if "name" in r and "shape" in r}
+            ours = {r["name"]: (r["dtype"], [int(d) for d in r["shape"].split("x")] if r["shape"] else []) for r in rows}
             theirs = listing(directory)
             wrong = sorted(n for n in ours.keys() | theirs.keys() if ours.get(n) != theirs.get(n))
             unless(not wrong, f"{os.path.basename(directory)}: {wrong[:1]}: {ours.get(wrong[0]) if wrong else ''} against "
@@ -152,6 +152,95 @@ def reads_save_pretrained(case):
             f.truncate(os.path.getsize(file) - 1)
         call([ckpt, "verify", "--structure", cut], status=1)
     return check
+
+
+# ---- moe-ckpt convert
+
+def golden_inputs(case):
+    golden = load_file(os.path.join(GOLDEN, case, "golden.safetensors"))
+    doc = golden["doc_start"].long()
+    i, j = torch.arange(len(doc))[:, None], torch.arange(len(doc))[None, :]
+    seen = (j <= i) & (doc[:, None] == doc[None, :])
+    mask = torch.zeros(seen.shape).masked_fill(~seen, float("-inf"))[None, None]
+    return golden["input_ids"].long()[None], golden["position_ids"].long()[None], mask
+
+
+def logits(directory, case, dtype):
+    """The logits of the golden text, and the model; loading must report nothing odd."""
+    model, info = transformers.AutoModelForCausalLM.from_pretrained(
+        directory, dtype=dtype, attn_implementation="eager", experts_implementation="eager", output_loading_info=True)
+    odd = {k: sorted(v)[:2] for k, v in info.items() if v}
+    unless(not odd, f"{os.path.basename(directory)}: loading reports {odd}")
+    ids, positions, mask = golden_inputs(case)
+    with torch.no_grad():
+        return model.eval()(input_ids=ids, attention_mask=mask.to(dtype), position_ids=positions, use_cache=False).logits[0], model
+
+
+def convert_is_opened(case):
+    def check(tmp):
+        ckpt = program("moe-ckpt")
+        source = os.path.join(GOLDEN, case)
+        f32, bf16 = os.path.join(tmp, "f32"), os.path.join(tmp, "bf16")
+        call([ckpt, "convert", "--dtype", "f32", "--shard-size", "20k", source, f32])
+        call([ckpt, "convert", "--dtype", "bf16", source, bf16])
+        want, model = logits(source, case, torch.float32)
+        got, _ = logits(f32, case, torch.float32)
+        unless(torch.equal(got, want), f"logits in fp32 differ by {relative_error(got, want):.1e}")
+        # The same rounding by torch, of the same weights: the router's selection bias stays float32.
+        stored = load_file(os.path.join(bf16, "model-00001-of-00001.safetensors"))
+        for name, t in load_file(os.path.join(source, "model.safetensors")).items():
+            same = t if name.endswith("e_score_correction_bias") else t.bfloat16()
+            unless(stored[name].dtype == same.dtype and torch.equal(stored[name], same), f"{name}: not rounded as torch rounds")
+        rounded = {n: p.bfloat16().float() if not n.endswith("e_score_correction_bias") else p for n, p in model.state_dict().items()}
+        model.load_state_dict(rounded)
+        ids, positions, mask = golden_inputs(case)
+        with torch.no_grad():
+            want = model(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=False).logits[0]
+        got, _ = logits(bf16, case, torch.float32)
+        unless(torch.equal(got, want), f"logits of the bf16 weights differ by {relative_error(got, want):.1e}")
+        call([ckpt, "convert", "--dtype", "f16", source, os.path.join(tmp, "f16")])
+        stored = load_file(os.path.join(tmp, "f16", "model-00001-of-00001.safetensors"))
+        for name, t in load_file(os.path.join(source, "model.safetensors")).items():
+            unless(name.endswith("e_score_correction_bias") or torch.equal(stored[name], t.half()), f"{name}: not rounded to f16 as torch rounds")
+    return check
+
+
+def convert_reads_save_pretrained(case):
+    def check(tmp):
+        ckpt = program("moe-ckpt")
+        model = transformers.AutoModelForCausalLM.from_pretrained(os.path.join(GOLDEN, case), dtype=torch.float32)
+        ways = {"single": {}, "cut": {"max_shard_size": "20KB"}, "fused": {"save_original_format": False},
+                "fused-cut": {"save_original_format": False, "max_shard_size": "20KB"}}
+        want = load_file(os.path.join(GOLDEN, case, "model.safetensors"))
+        for way, options in ways.items():
+            source, out = os.path.join(tmp, way), os.path.join(tmp, way + "-out")
+            model.save_pretrained(source, **options)
+            unless(("fused" in way) == any(n.endswith("gate_up_proj") for n in listing(source)), f"{way}: not the layout that was meant")
+            call([ckpt, "convert", source, out])
+            same_tensors(load_file(os.path.join(out, "model-00001-of-00001.safetensors")), want, lambda n: 0)
+            call([ckpt, "verify", out])
+        bf16 = os.path.join(tmp, "half")
+        model.to(torch.bfloat16).save_pretrained(bf16)
+        call([ckpt, "convert", bf16, bf16 + "-out"])
+        same_tensors(load_file(os.path.join(bf16 + "-out", "model-00001-of-00001.safetensors")),
+                     {n: t.float() if n.endswith("e_score_correction_bias") else t for n, t in load_file(os.path.join(bf16, "model.safetensors")).items()},
+                     lambda n: 0)
+    return check
+
+
+def convert_to_other_family(tmp):
+    ckpt = program("moe-ckpt")
+    config = transformers.MixtralConfig(
+        vocab_size=48, hidden_size=24, intermediate_size=14, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        num_local_experts=5, num_experts_per_tok=2, max_position_embeddings=256, sliding_window=None, rms_norm_eps=1e-6, initializer_range=0.5)
+    torch.manual_seed(5)
+    source, out = os.path.join(tmp, "mixtral"), os.path.join(tmp, "qwen2_moe")
+    transformers.MixtralForCausalLM(config).float().save_pretrained(source)
+    call([ckpt, "convert", "--to", "qwen2_moe", source, out])
+    want, _ = logits(source, "mixtral", torch.float32)
+    got, model = logits(out, "mixtral", torch.float32)
+    unless(model.config.model_type == "qwen2_moe", "not the family that was asked for")
+    unless(relative_error(got, want) <= 1e-6, f"logits differ by {relative_error(got, want):.1e}")
 
 
 # ---- texts
@@ -367,6 +456,9 @@ def opens_our_checkpoint(case):
 CHECKS = [(f"{c}: transformers makes the golden files again", golden_model(c)) for c in CASES]
 CHECKS += [("torch makes the golden optimizer steps again", golden_optim)]
 CHECKS += [(f"{c}: our reader lists what save_pretrained wrote", reads_save_pretrained(c)) for c in CASES]
+CHECKS += [(f"{c}: transformers opens what convert wrote, and the logits are equal", convert_is_opened(c)) for c in CASES]
+CHECKS += [(f"{c}: convert reads what save_pretrained wrote, fused and per expert", convert_reads_save_pretrained(c)) for c in CASES]
+CHECKS += [("mixtral in the words of qwen2_moe gives the same logits", convert_to_other_family)]
 CHECKS += [("tokenizers makes the golden vocabulary and ids again", golden_tok),
            ("tokenizers gives our ids for 24 languages", same_ids(udhr)),
            ("tokenizers gives our ids for code", same_ids(tree_text)),
