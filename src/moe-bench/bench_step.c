@@ -333,7 +333,7 @@ const struct opt_cmd bench_step_cmd = {
     .summary = "time the training step and the ops it is made of",
     .synopsis = "[options] [key.path=value ...]",
     .examples = "moe-bench step -c etc/small.yaml\n"
-                "moe-bench step -c etc/small.yaml -j 1 memory.boundary_every=0\n"
+                "moe-bench step -c etc/small.yaml -j 1 memory.boundary_every=1\n"
                 "moe-bench step -c etc/small.yaml --json > step.jsonl",
     .opts = step_table,
     .opts_size = sizeof(struct step_opts),
