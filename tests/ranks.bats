@@ -146,6 +146,54 @@ near() {
 	same_tensors straight/ckpt/step-00000009 run/ckpt/step-00000009
 }
 
+# grad N ARG...: the gradient of the step after checkpoint 3 of the run on N ranks.
+grad() {
+	local n=$1
+	shift
+	moe-train grad --ranks "$n" -q -j 1 -f -c tiny.yaml --from run/ckpt/step-00000003 "$@"
+}
+
+@test "moe-train grad and moe-optstep on ranks: one stream, one step, the one of the run, bit for bit" {
+	passes ranks 2 run
+	grad 2 -o g.safetensors
+	# Through pipes, and by way of one rank: the same gradients make the same step.
+	grad 2 < /dev/null | moe-optstep -q -j 1 --ranks 2 -c tiny.yaml --from run/ckpt/step-00000003 -o two
+	passes moe-optstep -q -j 1 -c tiny.yaml --from run/ckpt/step-00000003 -g g.safetensors -o one
+	passes moe-ckpt diff one two
+	# What the run itself makes of step 4.
+	rm -r run/ckpt/step-0000000[69]
+	ln -sfn ckpt/step-00000003 run/latest
+	passes ranks 2 run checkpoint.every=4 train.steps=9
+	passes moe-ckpt diff two run/ckpt/step-00000004
+	passes moe-ckpt verify two
+}
+
+@test "moe-optstep where replicas share the step, under a plan of moe-shard" {
+	mesh='mesh.replicas=2 mesh.ep=2 train.micro_tokens=64 mesh.split_replicas=true'
+	# shellcheck disable=SC2086
+	{
+		passes ranks 4 run $mesh
+		moe-shard plan -c tiny.yaml --ranks 4 $mesh > plan
+		grad 4 $mesh -o g.safetensors
+		passes moe-optstep -q -j 1 --ranks 4 --plan plan -c tiny.yaml --from run/ckpt/step-00000003 -g g.safetensors -o next $mesh
+		fails_with 2 moe-optstep --ranks 4 --plan - -c tiny.yaml --from run -g g.safetensors -o other $mesh
+		rm -r run/ckpt/step-0000000[69]
+		ln -sfn ckpt/step-00000003 run/latest
+		passes ranks 4 run $mesh checkpoint.every=4
+	}
+	passes moe-ckpt diff next run/ckpt/step-00000004
+}
+
+@test "a gradient stream that ends early on several ranks: one line, 65, no run left behind" {
+	passes ranks 2 run train.steps=3 optim.schedule.kind=constant
+	moe-train grad --ranks 2 -q -j 1 -c tiny.yaml --from run -o g train.steps=3 optim.schedule.kind=constant < /dev/null
+	head -c 20000 g > cut
+	fails_with 65 moe-optstep --ranks 2 -q -j 1 -c tiny.yaml --from run -g cut -o out train.steps=3 optim.schedule.kind=constant
+	says 'cut'
+	[ ! -e out ]
+	fails_with 66 moe-optstep --ranks 2 -q -j 1 -c tiny.yaml --from run -g absent -o out train.steps=3 optim.schedule.kind=constant
+}
+
 @test "a mesh that cannot be is refused in one line" {
 	fails_with 2 ranks 2 run mesh.ep=4
 	fails_with 2 ranks 2 run mesh.efsdp=3

@@ -9,6 +9,7 @@
 
 #include <stdatomic.h>
 
+#include "base/hash.h"
 #include "comm/comm.h"
 
 enum {
@@ -67,6 +68,7 @@ struct comm_world {
     struct comm_counts counts;
     int64_t entered_ns;         /* when the call that runs now began */
     int64_t checked_ns;         /* when the peers were last looked at */
+    struct hash told;           /* of the sentence that was agreed last */
     void *watchdog;
     void *self;                 /* of the back end */
 };

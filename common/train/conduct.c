@@ -30,6 +30,7 @@
 #include "train/metrics.h"
 #include "train/state.h"
 #include "train/stop.h"
+#include "train/world.h"
 
 #define MAX_SKIPS 100           /* in a row: the data or the model is broken */
 
@@ -60,15 +61,13 @@ static double now(void)
 /* Rank 0 alone touches the directory and talks; what it finds is shared. */
 static _Bool leads(const struct conduct *c)
 {
-    return !c->o->world || comm_rank(c->o->world) == 0;
+    return world_leads(c->o->world);
 }
 
 /* Collective.  All ranks leave with the worst of their codes. */
 static int agree(struct conduct *c, int rc)
 {
-    if (!c->o->world)
-        return rc;
-    rc = comm_agree(c->o->world, rc);
+    rc = world_agree(c->o->world, rc);
     c->agreed = rc < 0;
     return rc;
 }
@@ -325,7 +324,9 @@ static int save(struct conduct *c, double *seconds)
     if (c->saved_step == c->t->step)
         return 0;
     TRY(watch(c, FILES_S));
-    TRY(state_save(c->t, c->o->run_dir, &c->id, c->cfg->ckpt_keep));
+    int rc = state_save(c->t, c->o->run_dir, &c->id, c->cfg->ckpt_keep);
+    c->agreed = rc < 0;
+    TRY(rc);
     TRY(watch(c, 0));
     c->saved_step = c->t->step;
     double s = now() - t0;
@@ -410,7 +411,8 @@ static int train(struct conduct *c)
         TRY(agree(c, report(c, &f, &x)));
         x = (struct metrics_extra){ 0 };
         skips = f.skipped ? skips + 1 : 0;
-        if (skips >= MAX_SKIPS)
+        c->agreed = skips >= MAX_SKIPS;
+        if (c->agreed)
             return err_set(ERR_NO, "%d steps in a row were skipped; the last one was step %" PRId64, skips, f.step);
         if (f.skipped)
             continue;
@@ -434,9 +436,7 @@ static int leave(struct conduct *c, int rc)
     struct err_state why;
     double s = 0;
 
-    if (rc < 0 && c->o->world && !c->agreed && !c->t->agreed)
-        comm_abort(c->o->world, rc, "%s", err_msg());
-
+    world_settle(c->o->world, rc, c->agreed || c->t->agreed);
     if (rc == 0) {
         char buf[32];
         log_info("done: %" PRId64 " steps, %s tokens, in %s", c->t->step, units_count(buf, c->t->tokens), c->o->run_dir);
@@ -516,9 +516,7 @@ int conduct_run(const struct run_config *cfg, const struct conduct_options *o)
     if (pool_overflow())
         log_warn("bookkeeping outgrew what was set aside for it: %" PRId64 " requests went to malloc", pool_overflow());
 out:
-    /* One main speaks for all ranks. */
-    if (rc < 0 && !leads(&c))
-        err_set(rc, "%s", "");
+    rc = world_quiet(o->world, rc);
     metrics_close(c.m);
     trainer_close(c.t);
     if (fresh && c.lock)

@@ -1,7 +1,6 @@
 /* state.c -- see state.h. */
 #include "train/state.h"
 
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,71 +10,20 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/pool.h"
-#include "base/units.h"
-#include "ckpt/safetensors.h"
 #include "ckpt/run.h"
 #include "ckpt/save.h"
-
-#define NAME_MAX_BYTES 512
-
-/* One tensor of the state: a parameter, a part of its optimizer state, or the
- * counts of a router.  data holds rows [first_row, first_row + n_rows) of it:
- * all on one rank, what we own on several. */
-struct item {
-    int i_param;                /* -1: counts */
-    char name[NAME_MAX_BYTES];
-    enum ckpt_group group;
-    enum dtype dtype;
-    int n_dims;
-    int64_t shape[2];
-    int64_t first_row, n_rows;
-    void *data;                 /* NULL when n_rows is 0 */
-    _Bool everywhere;           /* the same on every rank */
-};
-
-typedef int item_fn(void *ctx, const struct item *it);
-
-/* Shape of parameter i, and which of its rows are here. */
-static int describe(const struct trainer *t, int i, struct item *it)
-{
-    const struct param *p = &t->table.v[i];
-    int part = t->own.of_param[i];
-
-    it->i_param = i;
-    it->everywhere = 0;
-    it->dtype = DT_F32;
-    it->n_dims = p->n_dims;
-    it->shape[0] = p->rows;
-    it->shape[1] = p->cols;
-    it->first_row = part < 0 ? 0 : t->own.parts[part].first_row;
-    it->n_rows = part < 0 ? 0 : t->own.parts[part].n_rows;
-    it->data = NULL;
-    return part;
-}
-
-/* The counts of router l. */
-static void describe_counts(const struct trainer *t, int64_t l, int64_t *counts, struct item *it)
-{
-    snprintf(it->name, sizeof it->name, "%s.expert_counts", t->table.v[t->table.layers[l].router].name);
-    it->i_param = -1;
-    it->dtype = DT_I64;
-    it->n_dims = 1;
-    it->shape[0] = it->n_rows = t->cfg->model.num_experts;
-    it->first_row = 0;
-    it->data = counts + l * t->cfg->model.num_experts;
-    it->everywhere = 1;
-}
+#include "train/state_impl.h"
 
 /* Every tensor of a checkpoint in one order, the same on every rank: parameters
  * in table order, then the state of each, then counts. */
-static int each_item(struct trainer *t, _Bool with_optim, item_fn *fn, void *ctx)
+static int each_item(struct trainer *t, _Bool with_optim, state_item_fn *fn, void *ctx)
 {
     static const char *const muon[] = { "momentum", NULL }, *const adamw[] = { "exp_avg", "exp_avg_sq", NULL }, *const none[] = { NULL };
-    struct item it = { .group = CKPT_MODEL };
+    struct state_item it = { .group = CKPT_MODEL };
 
     for (int i = 0; i < t->table.n; i++) {
         snprintf(it.name, sizeof it.name, "%s", t->table.v[i].name);
-        if (describe(t, i, &it) >= 0)
+        if (state_describe(t, i, &it) >= 0)
             it.data = t->master + t->own.parts[t->own.of_param[i]].offset;
         TRY(fn(ctx, &it));
     }
@@ -86,7 +34,7 @@ static int each_item(struct trainer *t, _Bool with_optim, item_fn *fn, void *ctx
         const struct param *p = &t->table.v[i];
         const char *const *suffix = p->optim == PARAM_MUON ? muon : p->optim == PARAM_ADAMW ? adamw : none;
         struct optim_state s[2];
-        describe(t, i, &it);
+        state_describe(t, i, &it);
         int part = t->stepped->of_param[i], n = part < 0 ? 0 : optim_states(t->optim, part, s);
         /* Another replica may have the state of rows that we own. */
         it.n_rows = part < 0 ? 0 : it.n_rows;
@@ -99,25 +47,16 @@ static int each_item(struct trainer *t, _Bool with_optim, item_fn *fn, void *ctx
     for (int64_t l = 0; l < t->cfg->model.num_hidden_layers; l++) {
         if (t->table.layers[l].router < 0)
             continue;
-        describe_counts(t, l, t->last_counts, &it);
+        state_describe_counts(t, l, t->last_counts, &it);
         TRY(fn(ctx, &it));
     }
     return 0;
 }
 
-static uint64_t item_bytes(const struct item *it)
-{
-    uint64_t n = dtype_size(it->dtype);
-
-    for (int k = 0; k < it->n_dims; k++)
-        n *= (uint64_t)it->shape[k];
-    return n;
-}
-
 /* ---- saving */
 
 /* The rows of a tensor and who holds them, from the plan. */
-static int rows_of(const struct trainer *t, const struct item *it, struct ckpt_rows **out)
+static int rows_of(const struct trainer *t, const struct state_item *it, struct ckpt_rows **out)
 {
     static struct ckpt_rows whole;
     int n = 1;
@@ -136,17 +75,17 @@ static int rows_of(const struct trainer *t, const struct item *it, struct ckpt_r
 
 struct room { struct trainer *t; uint64_t bytes, largest_split; int64_t n, n_rows; };
 
-static int count_item(void *ctx, const struct item *it)
+static int count_item(void *ctx, const struct state_item *it)
 {
     struct room *r = ctx;
     struct ckpt_rows *rows;
     int n = rows_of(r->t, it, &rows);
 
-    r->bytes += item_bytes(it);
+    r->bytes += state_item_bytes(it);
     r->n++;
     r->n_rows += n;
-    if (n > 1 && item_bytes(it) > r->largest_split)
-        r->largest_split = item_bytes(it);
+    if (n > 1 && state_item_bytes(it) > r->largest_split)
+        r->largest_split = state_item_bytes(it);
     return 0;
 }
 
@@ -164,7 +103,7 @@ int state_room(struct trainer *t, const char *run_dir)
 
 struct saving { struct trainer *t; struct ckpt_save *s; };
 
-static int save_item(void *ctx, const struct item *it)
+static int save_item(void *ctx, const struct state_item *it)
 {
     struct saving *v = ctx;
     struct ckpt_rows *rows;
@@ -247,7 +186,7 @@ static void load_fault(struct loading *l, const char *name, const char *what)
     }
 }
 
-static int check_item(void *ctx, const struct item *it)
+static int check_item(void *ctx, const struct state_item *it)
 {
     struct loading *l = ctx;
     const struct ckpt_tensor *f = ckpt_find(l->c, it->name);
@@ -267,7 +206,7 @@ static int check_item(void *ctx, const struct item *it)
     return 0;
 }
 
-static int load_item(void *ctx, const struct item *it)
+static int load_item(void *ctx, const struct state_item *it)
 {
     struct loading *l = ctx;
     const struct ckpt_tensor *f = ckpt_find(l->c, it->name);
@@ -278,7 +217,7 @@ static int load_item(void *ctx, const struct item *it)
         return 0;
     if (it->dtype == DT_F32)
         return ckpt_read_f32(l->c, f, it->first_row * cols, it->n_rows * cols, it->data);
-    return ckpt_read(l->c, f, 0, item_bytes(it), it->data);
+    return ckpt_read(l->c, f, 0, state_item_bytes(it), it->data);
 }
 
 static int load_config(struct trainer *t, const struct ckpt *c)
@@ -375,154 +314,4 @@ const char *state_exactness(const struct trainer *t, const struct ckpt *c, char 
     memcpy(buf, "not bit-exact: ", 15);
     buf[n - 1] = '\0';
     return buf;
-}
-
-/* ---- gradients */
-
-
-/* Gradients in table order (trained parameters only), then counts. */
-static int each_grad(struct trainer *t, item_fn *fn, void *ctx)
-{
-    struct item it = { .group = CKPT_MODEL };
-
-    for (int i = 0; i < t->table.n; i++) {
-        const struct param *p = &t->table.v[i];
-        if (p->optim == PARAM_NONE)
-            continue;
-        snprintf(it.name, sizeof it.name, "%s", p->name);
-        if (describe(t, i, &it) >= 0)
-            it.data = t->grads + t->own.parts[t->own.of_param[i]].offset;
-        TRY(fn(ctx, &it));
-    }
-    for (int64_t l = 0; l < t->cfg->model.num_hidden_layers; l++) {
-        if (t->table.layers[l].router < 0)
-            continue;
-        describe_counts(t, l, t->counts, &it);
-        TRY(fn(ctx, &it));
-    }
-    return 0;
-}
-
-struct grad_item { char name[NAME_MAX_BYTES]; void *data; uint64_t bytes; };
-struct grad_list { struct grad_item *v; int n, cap; struct st_writer *w; const struct st_header *head; };
-
-static int declare_grad(void *ctx, const struct item *it)
-{
-    struct grad_list *g = ctx;
-
-    if (g->n == g->cap) {
-        g->cap = g->cap ? 2 * g->cap : 256;
-        struct grad_item *v = realloc(g->v, (size_t)g->cap * sizeof *v);
-        if (!v)
-            return err_set(ERR_IO, "out of memory for the list of gradients");
-        g->v = v;
-    }
-    struct grad_item *e = &g->v[g->n++];
-    memcpy(e->name, it->name, sizeof e->name);
-    e->data = it->data;
-    e->bytes = item_bytes(it);
-    if (g->w)
-        return st_writer_add(g->w, it->name, it->dtype, it->n_dims, it->shape);
-    const struct st_tensor *f = st_find(g->head, it->name);
-    if (!f)
-        return err_set(ERR_DATA, "gradient of \"%s\" is missing", it->name);
-    _Bool same = f->n_dims == it->n_dims && f->dtype == it->dtype;
-    for (int k = 0; same && k < it->n_dims; k++)
-        same = f->shape[k] == it->shape[k];
-    return same ? 0 : err_set(ERR_DATA, "gradient of \"%s\" has another shape or type", it->name);
-}
-
-int state_write_grads(struct trainer *t, const struct step_facts *f, const char *path)
-{
-    struct grad_list g = { .w = st_writer_new() };
-    char num[32];
-    int rc, i;
-
-    TRY_OUT(rc, st_writer_meta(g.w, "format", "moe.grads/1"));
-    snprintf(num, sizeof num, "%" PRId64, f->step);
-    TRY_OUT(rc, st_writer_meta(g.w, "step", num));
-    TRY_OUT(rc, st_writer_meta(g.w, "config", config_digest(t->cfg->source).hex));
-    snprintf(num, sizeof num, "%" PRId64, f->n_valid);
-    TRY_OUT(rc, st_writer_meta(g.w, "loss_tokens", num));
-    TRY_OUT(rc, st_writer_meta(g.w, "loss", units_shortest(num, f->loss)));
-    TRY_OUT(rc, each_grad(t, declare_grad, &g));
-    if (strcmp(path, "-") == 0)
-        TRY_OUT(rc, st_writer_begin_stream(g.w, STDOUT_FILENO, "standard output"));
-    else
-        TRY_OUT(rc, st_writer_begin_replace(g.w, path));
-    /* A stream has its own order; a file takes any. */
-    if (strcmp(path, "-") == 0)
-        while ((i = st_writer_next(g.w)) >= 0)
-            TRY_OUT(rc, st_writer_put(g.w, i, 0, g.v[i].data, g.v[i].bytes));
-    else
-        for (i = 0; i < g.n; i++)
-            TRY_OUT(rc, st_writer_put(g.w, i, 0, g.v[i].data, g.v[i].bytes));
-    rc = st_writer_end(g.w);
-out:
-    st_writer_free(g.w);
-    free(g.v);
-    return rc;
-}
-
-static int grad_meta(const struct st_header *h, const char *name, const char *key, const char **out)
-{
-    *out = st_meta_get(h, key);
-    return *out ? 0 : err_set(ERR_DATA, "%s: no gradient stream: \"%s\" is missing from its metadata", name, key);
-}
-
-/* Metadata and declarations against the trainer. */
-static int check_grads(struct trainer *t, struct step_facts *f, struct grad_list *g, const char *name)
-{
-    const char *v;
-
-    TRY(grad_meta(g->head, name, "format", &v));
-    if (strcmp(v, "moe.grads/1") != 0)
-        return err_set(ERR_DATA, "%s: format \"%s\", expected \"moe.grads/1\"", name, v);
-    TRY(grad_meta(g->head, name, "step", &v));
-    f->step = strtoll(v, NULL, 10);
-    if (f->step != t->step + 1)
-        return err_set(ERR_DATA, "%s: gradients of step %s, but the checkpoint is at step %" PRId64, name, v, t->step);
-    TRY(grad_meta(g->head, name, "config", &v));
-    if (strcmp(v, config_digest(t->cfg->source).hex) != 0)
-        return err_set(ERR_DATA, "%s: gradients of another configuration (%s)", name, v);
-    TRY(grad_meta(g->head, name, "loss_tokens", &v));
-    f->n_valid = strtoll(v, NULL, 10);
-    TRY(grad_meta(g->head, name, "loss", &v));
-    f->loss = f->ce = strtod(v, NULL);
-    f->n_tokens = t->cfg->tokens_per_step;
-    if (each_grad(t, declare_grad, g) < 0)
-        return err_add("%s", name);
-    if (g->n != g->head->n_tensors)
-        return err_set(ERR_DATA, "%s: %" PRId64 " tensors, expected %d", name, g->head->n_tensors, g->n);
-    return 0;
-}
-
-int state_read_grads(struct trainer *t, struct step_facts *f, const char *path)
-{
-    _Bool std_in = strcmp(path, "-") == 0;
-    const char *name = std_in ? "standard input" : path;
-    struct st_stream *s = NULL;
-    struct grad_list g = { 0 };
-    int rc, fd = std_in ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
-
-    memset(f, 0, sizeof *f);
-    if (fd < 0)
-        return err_sys(ERR_NOINPUT, "%s", path);
-    TRY_OUT(rc, st_stream_open(fd, name, &s));
-    g.head = st_stream_head(s);
-    TRY_OUT(rc, check_grads(t, f, &g, name));
-    /* The stream is in our own order but for the counts, so the next name is
-     * nearly always the one that follows. */
-    for (int64_t i = 0, k = 0; i < g.head->n_tensors; i++) {
-        for (k = (k + 1) % g.n; strcmp(g.v[k].name, g.head->tensors[i].name) != 0;)
-            k = (k + 1) % g.n;
-        TRY_OUT(rc, st_stream_read(s, g.v[k].data, g.v[k].bytes));
-    }
-    rc = st_stream_end(s);
-out:
-    st_stream_close(s);
-    free(g.v);
-    if (!std_in)
-        close(fd);
-    return rc;
 }

@@ -39,9 +39,10 @@ int state_load_weights(struct trainer *t, const struct ckpt *c);
 /* "bit-exact", or "not bit-exact: threads 2 -> 4, kernels ref -> cpu"; buf of n bytes. */
 const char *state_exactness(const struct trainer *t, const struct ckpt *c, char *buf, size_t n);
 
-/* The gradients of f->step as one safetensors stream, and back.  path "-" is
+/* Collective in the trainer's world.  The gradients of f->step as one safetensors
+ * stream, and back: rank 0 writes or reads it, whatever the layout.  path "-" is
  * standard output or input; a file appears whole or not at all.  Reading refuses
- * another step or configuration (ERR_DATA). */
+ * another step or configuration (ERR_DATA).  Errors are agreed. */
 int state_write_grads(struct trainer *t, const struct step_facts *f, const char *path);
 int state_read_grads(struct trainer *t, struct step_facts *f, const char *path);
 

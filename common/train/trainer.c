@@ -10,6 +10,7 @@
 #include "dev/timed.h"
 #include "dev/trace.h"
 #include "shard/sharing.h"
+#include "train/world.h"
 
 static struct dev_limits limits(const struct trainer *t)
 {
@@ -295,7 +296,7 @@ static void share_steps(struct trainer *t)
     t->stepped = replicas_stepped(t->replicas);
 }
 
-/* Mesh, plan, what is ours, and the groups we talk in. */
+/* Mesh, plan, and what of it is ours. */
 static int take_place(struct trainer *t)
 {
     const struct run_config *c = t->cfg;
@@ -318,11 +319,30 @@ static int take_place(struct trainer *t)
     layout_owned(t->arena, t->plan, mesh_owner(t->mesh, rank_of(t)), &t->own);
     index_rows(t);
     t->tapes = fsdp_tapes_new(t->arena);
+    return 0;
+}
+
+/* Everything that may fail on one rank before ranks first wait for each other. */
+static int prepare(struct trainer *t)
+{
+    TRY(run_config_check_built(t->cfg));
+    TRY(load_vocab(t));
+    TRY(open_data(t));
+    TRY(params_build(t->arena, &t->cfg->model, &t->table));
+    t->rounds = arena_array(t->arena, (size_t)(2 * t->cfg->model.num_hidden_layers), sizeof *t->rounds);
+    t->bias_range = t->rounds + t->cfg->model.num_hidden_layers;
+    return take_place(t);
+}
+
+/* Collective.  The groups we talk in. */
+static int join_groups(struct trainer *t)
+{
     TRY(join(t, MESH_SHARD, &t->groups.shard));
     TRY(join(t, MESH_EFSDP, &t->groups.efsdp));
     TRY(join(t, MESH_REPLICA, &t->replica));
+    TRY(join(t, MESH_EP, &t->ep));
     share_steps(t);
-    return join(t, MESH_EP, &t->ep);
+    return 0;
 }
 
 int trainer_open(const struct run_config *cfg, const struct trainer_options *o, struct trainer **out)
@@ -335,17 +355,12 @@ int trainer_open(const struct run_config *cfg, const struct trainer_options *o, 
     if (!t)
         return err_set(ERR_IO, "out of memory");
     t->cfg = cfg;
-    TRY_OUT(rc, run_config_check_built(cfg));
     t->opts = *o;
     t->arena = arena_new();
     t->build = arena_new();
     t->mem = mem_new();
-    TRY_OUT(rc, load_vocab(t));
-    TRY_OUT(rc, open_data(t));
-    TRY_OUT(rc, params_build(t->arena, &cfg->model, &t->table));
-    t->rounds = arena_array(t->arena, (size_t)(2 * cfg->model.num_hidden_layers), sizeof *t->rounds);
-    t->bias_range = t->rounds + cfg->model.num_hidden_layers;
-    TRY_OUT(rc, take_place(t));
+    TRY_OUT(rc, world_agree(o->world, prepare(t)));
+    TRY_OUT(rc, join_groups(t));
     TRY_OUT(rc, dev_open(o->device, &dopt, &real));
     if (!real.ops->takes(DT_F32)) {
         rc = err_set(ERR_ABSENT, "device %s does not compute in fp32", o->device);

@@ -122,7 +122,8 @@ struct trainer {
     _Bool agreed;               /* the last failure is one that all ranks know of */
 };
 
-/* Errors of configuration, tokenizer and data as they are.  *out is owned. */
+/* Collective in o->world.  Errors of configuration, tokenizer, data and plan as
+ * they are, agreed; what fails later (device, memory) is not.  *out is owned. */
 int trainer_open(const struct run_config *cfg, const struct trainer_options *o, struct trainer **out);
 void trainer_close(struct trainer *t);          /* NULL is accepted */
 

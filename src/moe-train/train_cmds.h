@@ -26,7 +26,7 @@ char *train_data_override(struct arena *a, char **paths, int n);
 /* Form of a table; ERR_USAGE for both. */
 int train_form(_Bool json, _Bool tsv, enum table_form *out);
 
-/* Opens a checkpoint and a trainer that holds it: model weights (and optimizer
+/* Collective in o->world, errors agreed.  Opens a checkpoint and a trainer that holds it: model weights (and optimizer
  * state with TRAINER_OPTIM), tokenizer from the checkpoint when it has one.
  * o->tokenizer* are set here. */
 int train_open_from(const char *from, const struct run_config *c, struct trainer_options *o, unsigned ckpt_flags,

@@ -6,13 +6,15 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/out.h"
+#include "comm/comm.h"
 #include "train_cmds.h"
 #include "train/state.h"
+#include "train/world.h"
 
 struct grad_opts {
     struct opt_common common;
     const char *config, *from, *output, *device;
-    int64_t threads;
+    int64_t threads, ranks;
     _Bool force;
 };
 
@@ -22,6 +24,7 @@ static const struct opt opts[] = {
     { OPT_STR, 0, "from", "PATH", NULL, "run or checkpoint whose next step is computed", offsetof(struct grad_opts, from), 0, 0 },
     { OPT_STR, 'o', "output", "FILE", "-", "gradients as safetensors; - is standard output", offsetof(struct grad_opts, output), 0, 0 },
     TRAIN_DEVICE_OPTS(struct grad_opts),
+    { OPT_INT, 0, "ranks", "N", "0", "run as N processes under mpirun; 0: as started", offsetof(struct grad_opts, ranks), 0, 65536 },
     { OPT_FLAG, 'f', "force", NULL, NULL, "write over a file, or to a terminal", offsetof(struct grad_opts, force), 0, 0 },
     OPT_END
 };
@@ -32,6 +35,7 @@ static int run(void *p, int argc, char **argv)
     struct arena *a = arena_new();
     struct run_config c = { 0 };
     struct trainer *t = NULL;
+    struct comm *world = NULL;
     struct step_facts f;
     int n_over, n_all, rc;
 
@@ -47,23 +51,32 @@ static int run(void *p, int argc, char **argv)
         goto out;
     }
     if (strcmp(o->output, "-") == 0) {
-        TRY_OUT(rc, out_binary(o->force));
+        /* A rank cannot know what mpirun does with what it writes; the process
+         * that starts the ranks can. */
+        TRY_OUT(rc, out_binary(o->force || (o->ranks == 0 && world_is_many(0)) || getenv(WORLD_STARTED)));
     } else if (!o->force && access(o->output, F_OK) == 0) {
         rc = err_set(ERR_CREATE, "%s exists; -f writes over it", o->output);
         goto out;
     }
+    TRY_OUT(rc, world_check_input((int)o->ranks, "-c", o->config));
     TRY_OUT(rc, run_config_from(o->from, o->config, over, n_all, &c));
+    if ((rc = world_enter((int)o->ranks, &world)) != 0) {
+        rc = rc > 0 ? 0 : rc;
+        goto out;
+    }
     struct trainer_options to = { .what = TRAINER_MODEL | TRAINER_GRADS | TRAINER_OPTIM | TRAINER_DATA, .device = o->device,
-                                  .threads = (int)o->threads };
+                                  .threads = world_threads(world, (int)o->threads), .world = world };
     TRY_OUT(rc, train_open_from(o->from, &c, &to, CKPT_NEED_MANIFEST, &t));
-    TRY_OUT(rc, trainer_gradients(t, &f));
-    if (f.n_valid == 0)
+    TRY_OUT(rc, world_settle(world, trainer_gradients(t, &f), t->agreed));
+    if (f.n_valid == 0 && world_leads(world))
         log_warn("step %lld has no valid target; its gradients are 0", (long long)f.step);
     rc = state_write_grads(t, &f, o->output);
     if (rc >= 0)
         log_info("gradients of step %lld: loss %.4f over %lld targets", (long long)f.step, f.loss, (long long)f.n_valid);
 out:
+    rc = world_quiet(world, rc);
     trainer_close(t);
+    comm_close(world);
     run_config_fini(&c);
     arena_free(a);
     return rc;

@@ -8,6 +8,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "train/state.h"
+#include "train/world.h"
 
 /* Words before the first '=' that hold a dot, or are a top-level key, name a
  * configuration value. */
@@ -66,21 +67,21 @@ int train_open_from(const char *from, const struct run_config *c, struct trainer
     char name[4200];
     int rc;
 
-    TRY(ckpt_open(from, ckpt_flags, &k));
-    if (ckpt_note(k))
+    rc = ckpt_open(from, ckpt_flags, &k);
+    if (rc == 0 && ckpt_note(k) && world_leads(o->world))
         log_warn("%s", ckpt_note(k));
-    rc = ckpt_read_file(k, "tokenizer.json", &tok);
-    if (rc < 0 && rc != ERR_NOINPUT)
-        goto out;
-    if (rc == 0) {
+    if (rc == 0)
+        rc = ckpt_read_file(k, "tokenizer.json", &tok);
+    TRY_OUT(rc, world_agree(o->world, rc == ERR_NOINPUT && k ? 0 : rc));
+    if (tok.data) {
         snprintf(name, sizeof name, "%s/tokenizer.json", ckpt_path(k));
         o->tokenizer_name = name;
         o->tokenizer_text = tok.data;
         o->tokenizer_bytes = tok.size;
     }
     err_clear();
-    TRY_OUT(rc, trainer_open(c, o, &t));
-    TRY_OUT(rc, state_load(t, k));
+    TRY_OUT(rc, world_agree(o->world, trainer_open(c, o, &t)));
+    TRY_OUT(rc, world_agree(o->world, state_load(t, k)));
     *out = t;
     t = NULL;
 out:

@@ -91,6 +91,10 @@ static int run(void *p, int argc, char **argv)
     }
     if (o->stop_before)
         TRY_OUT(rc, units_duration(o->stop_before, &stop));
+    if (!o->print_config && !o->dry_run) {
+        TRY_OUT(rc, world_check_input((int)o->ranks, "-c", o->config));
+        TRY_OUT(rc, world_check_input((int)o->ranks, "--plan", o->plan));
+    }
     TRY_OUT(rc, run_config_load(o->config, over, n_all, &c));
     if (o->print_config) {
         rc = print_config(&c);
