@@ -41,6 +41,8 @@ void json_put_nonfinite(struct json_out *j);
  * *out is owned (json_decref). */
 int json_load_path(const char *path, json_t **out);
 int json_load_text(const char *name, const char *text, size_t n, json_t **out);
+/* The same, but strings may hold U+0000; see json_string_length(). */
+int json_load_nul(const char *name, const char *text, size_t n, json_t **out);
 
 /* Typed look-ups in an object: ERR_DATA "where: "key": expected an integer".
  * The _opt forms leave *out alone and return 0 when the key is absent or null. */

@@ -9,7 +9,7 @@
 #include "base/fs.h"
 #include "base/json.h"
 
-int json_load_text(const char *name, const char *text, size_t n, json_t **out)
+static int load(const char *name, const char *text, size_t n, size_t flags, json_t **out)
 {
     json_error_t e;
     size_t blank = 0;
@@ -18,7 +18,7 @@ int json_load_text(const char *name, const char *text, size_t n, json_t **out)
         blank++;
     if (blank == n)
         return err_set(ERR_DATA, "%s: empty, expected JSON", name);
-    json_t *j = json_loadb(text, n, JSON_REJECT_DUPLICATES, &e);
+    json_t *j = json_loadb(text, n, JSON_REJECT_DUPLICATES | flags, &e);
     if (!j) {
         for (char *p = e.text; *p; p++)
             if ((unsigned char)*p < 0x20 || *p == 0x7f)
@@ -27,6 +27,16 @@ int json_load_text(const char *name, const char *text, size_t n, json_t **out)
     }
     *out = j;
     return 0;
+}
+
+int json_load_text(const char *name, const char *text, size_t n, json_t **out)
+{
+    return load(name, text, n, 0, out);
+}
+
+int json_load_nul(const char *name, const char *text, size_t n, json_t **out)
+{
+    return load(name, text, n, JSON_ALLOW_NUL, out);
 }
 
 int json_load_path(const char *path, json_t **out)

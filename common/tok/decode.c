@@ -7,11 +7,13 @@
 
 #include "base/err.h"
 #include "tok/encode.h"
+#include "tok/vocab_store.h"
 
 void tok_decode_begin(struct tok_decoder *d, const struct tok_vocab *v)
 {
     memset(d, 0, sizeof *d);
     d->v = v;
+    d->strip = v->strip;
 }
 
 static int append(char **buf, size_t *len, size_t *cap, const void *s, size_t n)
@@ -56,15 +58,25 @@ int tok_decode(struct tok_decoder *d, const int32_t *ids, size_t n, _Bool specia
     size_t start = *len;
     int rc = append(buf, len, cap, d->held, (size_t)d->n_held);
     d->n_held = 0;
+    if (d->v->no_decode != NULL)
+        return err_set(ERR_DATA, "%s", d->v->no_decode);
     for (size_t i = 0; i < n && rc == 0; i++) {
         size_t k;
         const uint8_t *s = tok_vocab_bytes(d->v, ids[i], &k);
         if (s == NULL) {
-            rc = err_set(ERR_DATA, "id %d is beyond the vocabulary of %d tokens", (int)ids[i], (int)tok_vocab_size(d->v));
+            _Bool hole = ids[i] >= 0 && ids[i] < d->v->size;
+            rc = err_set(ERR_DATA, hole ? "id %d is no token of the vocabulary, whose ids end at %d" : "id %d is beyond the vocabulary of %d tokens",
+                         (int)ids[i], (int)tok_vocab_size(d->v) - hole);
             break;
         }
-        if (specials || !tok_vocab_is_special(d->v, ids[i]))
-            rc = append(buf, len, cap, s, k);
+        if (!specials && tok_vocab_is_special(d->v, ids[i]))
+            continue;
+        for (; d->strip > 0 && k > 0; d->strip--, s++, k--)     /* the space that encoding put first */
+            if (*s != ' ') {
+                d->strip = 0;
+                break;
+            }
+        rc = append(buf, len, cap, s, k);
     }
     if (*len > start) {
         d->n_held = incomplete(*buf + start, *len - start);

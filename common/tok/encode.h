@@ -1,10 +1,11 @@
 /* encode.h -- text to ids and back, exactly.
  *
- * encode: split, then the merges of the vocabulary in order of rank, leftmost
- * first.  Short pieces are merged by repeated scans and remembered in a
- * bounded cache per thread; long ones by a heap, so that a megabyte of one
- * letter takes a moment and not an hour.  The ids do not depend on the number
- * of threads.  decode(encode(x)) == x for any bytes x. */
+ * There are two ways to the same ids.  The fast one knows the split expression:
+ * pieces are merged by repeated scans and remembered in a bounded cache per
+ * thread, long ones go to a heap, so that a megabyte of one letter takes a
+ * moment and not an hour.  The slow one (slow.h) serves every other vocabulary
+ * and is what the fast one is held against.  The ids do not depend on the way
+ * or on the number of threads. */
 #ifndef TOK_ENCODE_H
 #define TOK_ENCODE_H
 
@@ -15,9 +16,17 @@
 
 struct tok_encoder;
 
-/* v is borrowed until free.  threads 0: what OpenMP offers. */
-struct tok_encoder *tok_encoder_new(const struct tok_vocab *v, int threads);
+struct tok_how {
+    int threads;                /* 0: what OpenMP offers */
+    _Bool specials;             /* names of special tokens in text are those tokens */
+    _Bool template;             /* each text gets what the vocabulary puts around it */
+    _Bool slow;                 /* the slow way, whatever the vocabulary */
+};
+
+/* v is borrowed until free.  how NULL: all zero. */
+int tok_encoder_new(const struct tok_vocab *v, const struct tok_how *how, struct tok_encoder **out);
 void tok_encoder_free(struct tok_encoder *e);
+_Bool tok_encoder_is_fast(const struct tok_encoder *e);
 
 struct tok_span { const uint8_t *s; size_t n; };
 
@@ -27,14 +36,18 @@ struct tok_span { const uint8_t *s; size_t n; };
 int tok_encode(struct tok_encoder *e, const struct tok_span *docs, int64_t n_docs,
                const int32_t **ids, const int64_t **ends, uint64_t *invalid);
 
+/* The first place at or after from (0 < from) where a text may be given to
+ * tok_encode in two parts without a change of ids; n when there is none. */
+size_t tok_encoder_cut(const struct tok_encoder *e, const uint8_t *s, size_t n, size_t from);
+
 /* Writes the longest prefix of whole UTF-8 characters: what a terminal can
  * show now.  The rest (at most 3 bytes) waits for the next ids. */
-struct tok_decoder { const struct tok_vocab *v; uint8_t held[4]; int n_held; };
+struct tok_decoder { const struct tok_vocab *v; uint8_t held[4]; int n_held, strip; };
 void tok_decode_begin(struct tok_decoder *d, const struct tok_vocab *v);
 
 /* Appends the text of n ids to *buf (grown with realloc, *len, *cap); special
- * tokens have no text unless specials is true.  ERR_DATA names an id beyond
- * the vocabulary; the ids before it are decoded. */
+ * tokens have no text unless specials is true.  ERR_DATA names an id that is no
+ * token; the ids before it are decoded. */
 int tok_decode(struct tok_decoder *d, const int32_t *ids, size_t n, _Bool specials,
                char **buf, size_t *len, size_t *cap);
 /* What is still held back, as it is. */

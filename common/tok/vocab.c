@@ -15,38 +15,77 @@ struct tok_vocab *tok_vocab_alloc(const char *name, int32_t size, int64_t n_merg
     struct tok_vocab *v = arena_alloc(a, sizeof *v);
     v->arena = a;
     v->name = arena_strdup(a, name);
+    v->format = "tokenizer.json";
     v->size = size;
     v->n_merges = n_merges;
     v->n_specials = n_specials;
+    v->unk = -1;
     v->bytes = arena_array(a, (size_t)size, sizeof *v->bytes);
     v->len = arena_array(a, (size_t)size, sizeof *v->len);
+    v->key = arena_array(a, (size_t)size, sizeof *v->key);
+    v->key_len = arena_array(a, (size_t)size, sizeof *v->key_len);
     v->text_bytes = arena_array(a, (size_t)size, sizeof *v->text_bytes);
+    v->is_special = arena_array(a, (size_t)size, 1);
     v->merges = arena_array(a, (size_t)n_merges, sizeof *v->merges);
     v->special = arena_array(a, (size_t)n_specials, sizeof *v->special);
+    for (int i = 0; i < 256; i++)
+        v->byte_id[i] = v->fallback[i] = -1;
     return v;
 }
 
 void tok_vocab_free(struct tok_vocab *v)
 {
-    if (v != NULL)
-        arena_free(v->arena);
+    if (v == NULL)
+        return;
+    for (int i = 0; i < v->n_norm; i++)
+        tok_regex_free(v->norm[i].re);
+    for (int i = 0; i < v->n_pre; i++)
+        tok_regex_free(v->pre[i].re);
+    arena_free(v->arena);
+}
+
+int tok_vocab_put(struct tok_vocab *v, int64_t id, const uint8_t *s, size_t n, const char *shown)
+{
+    if (id < 0 || id >= v->size)
+        return err_set(ERR_DATA, "%s: token \"%.60s\" has id %lld, which is out of range", v->name, shown, (long long)id);
+    if (v->bytes[id] != NULL)
+        return err_set(ERR_DATA, "%s: id %lld is given twice", v->name, (long long)id);
+    uint8_t *p = arena_alloc(v->arena, n + 1);
+    memcpy(p, s, n);
+    v->bytes[id] = p;
+    v->len[id] = (uint32_t)n;
+    return 0;
+}
+
+static int by_id(const void *a, const void *b)
+{
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return (x > y) - (x < y);
 }
 
 int tok_vocab_finish(struct tok_vocab *v)
 {
-    for (int b = 0; b < 256; b++)
-        v->byte_id[b] = -1;
+    qsort(v->special, (size_t)v->n_specials, sizeof *v->special, by_id);
     for (int32_t i = 0; i < v->size; i++)
         v->text_bytes[i] = (int32_t)v->len[i];
-    for (int i = 0; i < v->n_specials; i++)
+    for (int i = 0; i < v->n_specials; i++) {
         v->text_bytes[v->special[i]] = 0;
+        v->is_special[v->special[i]] = 1;
+    }
     for (int32_t i = 0; i < v->size; i++)
-        if (v->text_bytes[i] == 1)
+        if (v->byte_level && v->text_bytes[i] == 1 && v->key[i] != NULL)
             v->byte_id[v->bytes[i][0]] = i;
-    for (int b = 0; b < 256; b++)
-        if (v->byte_id[b] < 0)
-            return err_set(ERR_DATA, "%s: byte 0x%02x has no token", v->name, (unsigned)b);
     return 0;
+}
+
+int tok_vocab_default_steps(struct tok_vocab *v)
+{
+    v->n_pre = 2;
+    v->pre = arena_array(v->arena, 2, sizeof *v->pre);
+    v->pre[0] = (struct tok_pre){ .kind = TOK_SPLIT, .behavior = TOK_ISOLATED, .expression = tok_split_o200k };
+    v->pre[1] = (struct tok_pre){ .kind = TOK_BYTELEVEL };
+    v->char_keys = v->byte_level = 1;
+    return tok_regex_new(v->name, tok_split_o200k, strlen(tok_split_o200k), TOK_ONIG, &v->pre[0].re);
 }
 
 /* Products that exist already keep their id.  They are found in a table of
@@ -78,6 +117,17 @@ static void add_token(struct tok_vocab *v, int32_t id, const uint8_t *s, size_t 
     memcpy(p, s, n);
     v->bytes[id] = p;
     v->len[id] = (uint32_t)n;
+    char *shown = arena_alloc(v->arena, 2 * n + 1);
+    v->key[id] = (uint8_t *)shown;
+    v->key_len[id] = (uint32_t)tok_bytes_show(s, n, shown);
+}
+
+static void add_special(struct tok_vocab *v, int32_t id, const char *content, struct tok_added *out)
+{
+    char *copy = arena_strdup(v->arena, content);
+    v->bytes[id] = v->key[id] = (uint8_t *)copy;
+    v->len[id] = v->key_len[id] = (uint32_t)strlen(copy);
+    *out = (struct tok_added){ .id = id, .content = copy, .special = 1 };
 }
 
 /* A special token stands in the file as it is, all others in the ByteLevel
@@ -128,13 +178,16 @@ int tok_vocab_build(const char *const *specials, int n_specials,
         t.mask = t.mask * 2 + 1;
     t.slot = arena_array(v->arena, t.mask + 1, sizeof *t.slot);
     v->size = 0;
+    v->n_added = n_specials;
+    v->added = arena_array(v->arena, (size_t)n_specials, sizeof *v->added);
+    TRY_OUT(rc, tok_vocab_default_steps(v));
     for (int i = 0; i < 256; i++) {
         uint8_t b = tok_byte_of_order(i);
         add_token(v, v->size, &b, 1);
         *name_slot(&t, v, &b, 1) = ++v->size;
     }
     for (int i = 0; i < n_specials; i++) {
-        add_token(v, v->size, (const uint8_t *)specials[i], strlen(specials[i]));
+        add_special(v, v->size, specials[i], &v->added[i]);
         v->special[i] = v->size++;
     }
     for (int64_t i = 0; i < n_merges; i++) {
@@ -211,10 +264,7 @@ const int32_t *tok_vocab_text_bytes(const struct tok_vocab *v)
 
 _Bool tok_vocab_is_special(const struct tok_vocab *v, int32_t id)
 {
-    for (int i = 0; i < v->n_specials; i++)
-        if (v->special[i] == id)
-            return 1;
-    return 0;
+    return id >= 0 && id < v->size && v->is_special[id];
 }
 
 int tok_vocab_n_specials(const struct tok_vocab *v)
@@ -246,4 +296,14 @@ struct hash tok_vocab_hash(const struct tok_vocab *v)
 const char *tok_vocab_name(const struct tok_vocab *v)
 {
     return v->name;
+}
+
+enum tok_semantics tok_vocab_semantics(const struct tok_vocab *v)
+{
+    return v->semantics;
+}
+
+const char *tok_vocab_format(const struct tok_vocab *v)
+{
+    return v->format;
 }

@@ -14,11 +14,11 @@ int tokenize_text(const char *path, struct fs_blob *out)
     return fs_map(path, out);
 }
 
-int tokenize_vocab(const char *path, struct tok_vocab **out)
+int tokenize_vocab(const char *path, const struct tok_load *how, struct tok_vocab **out)
 {
     if (path == NULL)
         return err_set(ERR_USAGE, "no vocabulary: give one with -t tok.json");
-    return tok_vocab_load(path, out);
+    return tok_vocab_load_as(path, how, out);
 }
 
 int tokenize_eod(const struct tok_vocab *v, int32_t *id, const char **content)

@@ -12,7 +12,7 @@ extern const struct opt_cmd tokenize_encode_cmd, tokenize_decode_cmd, tokenize_t
 int tokenize_text(const char *path, struct fs_blob *out);
 
 /* The vocabulary named by -t; ERR_USAGE when none is. */
-int tokenize_vocab(const char *path, struct tok_vocab **out);
+int tokenize_vocab(const char *path, const struct tok_load *how, struct tok_vocab **out);
 
 /* The token that ends documents: the special token of the lowest id. */
 int tokenize_eod(const struct tok_vocab *v, int32_t *id, const char **content);

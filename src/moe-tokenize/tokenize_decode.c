@@ -15,13 +15,16 @@ enum { CHUNK_IDS = 1 << 14 };
 struct decode_opts {
     struct opt_common common;
     const char *tokenizer;
+    struct tok_load load;
     _Bool special;
 };
 
 #define AT(f) offsetof(struct decode_opts, f)
 static const struct opt decode_table[] = {
     OPT_COMMON,
-    { OPT_STR, 't', "tokenizer", "FILE", NULL, "vocabulary, a tokenizer.json", AT(tokenizer), 0, 0 },
+    { OPT_STR, 't', "tokenizer", "FILE", NULL, "vocabulary: tokenizer.json, tekken.json, .model or rank file", AT(tokenizer), 0, 0 },
+    { OPT_STR, 0, "scheme", "NAME", NULL, "how a rank file splits text: cl100k, o200k... (see the page)", AT(load.scheme), 0, 0 },
+    { OPT_STR, 0, "special-ids", "FILE", NULL, "special tokens of a rank file: JSON, names and ids", AT(load.specials), 0, 0 },
     { OPT_FLAG, 's', "special", NULL, NULL, "write special tokens by their names", AT(special), 0, 0 },
     OPT_END
 };
@@ -98,7 +101,7 @@ static int decode_run(void *opts, int argc, char **argv)
     const struct decode_opts *o = opts;
     struct tok_vocab *v;
     struct text t = { .special = o->special };
-    TRY(tokenize_vocab(o->tokenizer, &v));
+    TRY(tokenize_vocab(o->tokenizer, &o->load, &v));
     tok_decode_begin(&t.d, v);
     int rc = 0;
     for (int i = 0; i < argc && rc == 0; i++)

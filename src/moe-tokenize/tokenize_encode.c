@@ -13,7 +13,6 @@
 #include "data/tokenfile.h"
 #include "tok/docs.h"
 #include "tok/encode.h"
-#include "tok/split.h"
 #include "tokenize.h"
 
 /* Text encoded at a time: bounds the memory for ids to four times as much. */
@@ -22,17 +21,23 @@ enum { SLAB_BYTES = 16 << 20 };
 struct encode_opts {
     struct opt_common common;
     const char *tokenizer, *output, *docs;
-    _Bool eod, force;
+    struct tok_load load;
+    _Bool eod, force, specials, template, slow;
     int64_t threads;
 };
 
 #define AT(f) offsetof(struct encode_opts, f)
 static const struct opt encode_table[] = {
     OPT_COMMON,
-    { OPT_STR, 't', "tokenizer", "FILE", NULL, "vocabulary, a tokenizer.json", AT(tokenizer), 0, 0 },
+    { OPT_STR, 't', "tokenizer", "FILE", NULL, "vocabulary: tokenizer.json, tekken.json, .model or rank file", AT(tokenizer), 0, 0 },
+    { OPT_STR, 0, "scheme", "NAME", NULL, "how a rank file splits text: cl100k, o200k... (see the page)", AT(load.scheme), 0, 0 },
+    { OPT_STR, 0, "special-ids", "FILE", NULL, "special tokens of a rank file: JSON, names and ids", AT(load.specials), 0, 0 },
     { OPT_STR, 'o', "output", "PREFIX", NULL, "write PREFIX.bin, .idx and .json; else a token stream to stdout", AT(output), 0, 0 },
     { OPT_CHOICE, 0, "docs", "file|line|blank", "file", "what is a document: a file, a line, lines up to a blank one", AT(docs), 0, 0 },
     { OPT_FLAG, 0, "eod", NULL, NULL, "end documents of a stream too with the end-of-document token", AT(eod), 0, 0 },
+    { OPT_FLAG, 0, "specials", NULL, NULL, "names of special tokens in the text are tokens", AT(specials), 0, 0 },
+    { OPT_FLAG, 0, "template", NULL, NULL, "put around each document what the vocabulary's template has", AT(template), 0, 0 },
+    { OPT_FLAG, 0, "slow", NULL, NULL, "encode by the general way, without compiled splits", AT(slow), 0, 0 },
     { OPT_FLAG, 'f', "force", NULL, NULL, "replace PREFIX, or write binary to a terminal", AT(force), 0, 0 },
     { OPT_INT, 'j', "threads", "N", "0", "threads, 0 for all; the output does not depend on it", AT(threads), 0, 4096 },
     OPT_END
@@ -106,7 +111,7 @@ static int encode_doc(struct job *j, struct tok_span doc)
 {
     size_t pos = 0;
     while (doc.n - pos > SLAB_BYTES) {
-        size_t end = tok_split_cut(doc.s, doc.n, pos + SLAB_BYTES);
+        size_t end = tok_encoder_cut(j->e, doc.s, doc.n, pos + SLAB_BYTES);
         if (end == doc.n)
             break;
         TRY(add_span(j, (struct tok_span){ doc.s + pos, end - pos }, -1));
@@ -265,11 +270,12 @@ static int encode_run(void *opts, int argc, char **argv)
         return err_set(ERR_USAGE, "--eod is for streams; a token file always has the end-of-document token");
     if (!to_file)
         TRY(out_binary(o->force));
-    TRY(tokenize_vocab(o->tokenizer, &j.v));
+    TRY(tokenize_vocab(o->tokenizer, &o->load, &j.v));
     if (to_file || o->eod)
         TRY_OUT(rc, tokenize_eod(j.v, &j.eod, &j.eod_token));
     TRY_OUT(rc, open_inputs(&j, argv, argc));
-    j.e = tok_encoder_new(j.v, (int)o->threads);
+    struct tok_how how = { (int)o->threads, o->specials, o->template, o->slow };
+    TRY_OUT(rc, tok_encoder_new(j.v, &how, &j.e));
     TRY_OUT(rc, to_file ? encode_to_file(&j) : encode_all(&j));
     if (j.invalid > 0)
         log_warn("%llu bytes are no valid UTF-8; they are kept, as tokens of bytes", (unsigned long long)j.invalid);

@@ -132,7 +132,7 @@ static int info_vocab(const char *path, _Bool json)
         bytes += (int64_t)n;
     }
     double n_text = (double)(tok_vocab_size(v) - tok_vocab_n_specials(v));
-    facts_begin(&f, json, "moe.vocab-info/1", path, "byte-level BPE vocabulary, o200k split");
+    facts_begin(&f, json, "moe.vocab-info/1", path, "BPE vocabulary");
     fact_int(&f, "vocab_size", "tokens", tok_vocab_size(v));
     fact_int(&f, "merges", "merges", tok_vocab_n_merges(v));
     fact_int(&f, "longest", "longest, bytes", (int64_t)longest);

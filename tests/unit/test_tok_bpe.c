@@ -213,7 +213,8 @@ static void encoding_equals_the_definition(void **state)
     uint8_t *s = malloc(N);
     size_t n = make_text(s, N);
     struct tok_vocab *v = learn(s, n, 500, 2);
-    struct tok_encoder *e = tok_encoder_new(v, 2);
+    struct tok_encoder *e;
+    assert_int_equal(tok_encoder_new(v, &(struct tok_how){ .threads = 2 }, &e), 0);
     same(e, v, s, 0);
     same(e, v, s, n);
     for (int i = 0; i < 50; i++) {
@@ -239,7 +240,9 @@ static void decoding_what_was_encoded_gives_the_same_bytes_for_any_bytes(void **
     uint8_t *s = malloc(N);
     size_t n = make_text(s, N);
     struct tok_vocab *v = learn(s, n, 600, 2);
-    struct tok_encoder *one = tok_encoder_new(v, 1), *four = tok_encoder_new(v, 4);
+    struct tok_encoder *one, *four;
+    assert_int_equal(tok_encoder_new(v, &(struct tok_how){ .threads = 1 }, &one), 0);
+    assert_int_equal(tok_encoder_new(v, &(struct tok_how){ .threads = 4 }, &four), 0);
     for (int round = 0; round < 30; round++) {
         size_t k = round == 0 ? N : dice(round % 3 == 0 ? 200000 : 50);
         if (round % 4 == 3)
@@ -333,7 +336,8 @@ static void a_megabyte_of_one_letter_takes_a_moment(void **state)
     uint8_t *s = malloc(N);
     size_t n = make_text(s, 100000);
     struct tok_vocab *v = learn(s, n, 500, 1);
-    struct tok_encoder *e = tok_encoder_new(v, 1);
+    struct tok_encoder *e;
+    assert_int_equal(tok_encoder_new(v, &(struct tok_how){ .threads = 1 }, &e), 0);
     for (int i = 0; i < 5; i++) {
         memset(s, kinds[i], N);
         struct tok_span doc = { s, N };
@@ -395,18 +399,21 @@ static void what_is_not_supported_is_refused_by_name(void **state)
         { "\"type\": \"BPE\"", "\"type\": \"Unigram\"", "model.type: \"Unigram\" is not supported" },
         { "\"dropout\": null", "\"dropout\": 0.1", "model.dropout: 0.1" },
         { "\"unk_token\": null", "\"unk_token\": \"<unk>\"", "model.unk_token" },
-        { "\"ignore_merges\": false", "\"ignore_merges\": true", "model.ignore_merges: true" },
-        { "\"normalizer\": null", "\"normalizer\": {\"type\": \"NFC\"}", "normalizer: {\"type\":\"NFC\"}" },
-        { "\"Isolated\"", "\"Removed\"", "behavior: \"Removed\"" },
-        { "\\\\p{N}{1,3}", "\\\\p{N}", "Regex" },
-        { "\"use_regex\": false", "\"use_regex\": true", "pre_tokenizer.pretokenizers[1].use_regex: true" },
-        { "\"post_processor\": null", "\"post_processor\": {\"type\": \"TemplateProcessing\"}", "post_processor.type: \"TemplateProcessing\"" },
-        { "\"lstrip\": false", "\"lstrip\": true", "lstrip: true" },
-        { "\"special\": true", "\"special\": false", "special: false" },
+        { "\"continuing_subword_prefix\": null", "\"continuing_subword_prefix\": \"##\"", "model.continuing_subword_prefix: \"##\"" },
+        { "\"end_of_word_suffix\": null", "\"end_of_word_suffix\": \"</w>\"", "model.end_of_word_suffix: \"</w>\"" },
+        { "\"normalizer\": null", "\"normalizer\": {\"type\": \"Precompiled\"}", "normalizer: {\"type\":\"Precompiled\"}" },
+        { "\"normalizer\": null", "\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"NFC\"}, {\"type\": \"Nmt\"}]}", "normalizer.normalizers[1]: {\"type\":\"Nmt\"}" },
+        { "\"type\": \"Split\"", "\"type\": \"Whitespace\"", "pre_tokenizer.pretokenizers[0]: {\"type\":\"Whitespace\"" },
+        { "\"Isolated\"", "\"Scattered\"", "\"Scattered\" is not supported" },
+        { "\\\\p{N}{1,3}", "\\\\X", "this escape" },
+        { "\\\\p{N}{1,3}", "\\\\p{Wrong}", "not supported" },
+        { "\"post_processor\": null", "\"post_processor\": {\"type\": \"TemplateProcessing\"}", "post_processor.single" },
+        { "\"post_processor\": null", "\"post_processor\": {\"type\": \"BertProcessing\"}", "BertProcessing" },
+        { "\"truncation\": null", "\"truncation\": {\"max_length\": 3}", "truncation" },
         { "\"model\":", "\"modell\":", "model" },
         { "\"version\":", "\"verzion\":", "unknown key \"verzion\"" },
         { "\"!\": 0", "\"!\": 1", "id 1 is given twice" },
-        { "\"!\": 0", "\"!\": 999", "without holes" },
+        { "\"!\": 0", "\"!\": 9999999", "an id of 9999999" },
         { "\"!\": 0", "\"!\": \"0\"", "expected an integer" },
     };
     static uint8_t s[50000];

@@ -39,7 +39,8 @@ static int tear_down(void **state)
 static void their_file_gives_their_ids(void **state)
 {
     (void)state;
-    struct tok_encoder *e = tok_encoder_new(theirs, 2);
+    struct tok_encoder *e;
+    assert_int_equal(tok_encoder_new(theirs, &(struct tok_how){ .threads = 2 }, &e), 0);
     struct tok_span doc = { (const uint8_t *)text.data, text.size };
     const int32_t *got;
     const int64_t *ends;

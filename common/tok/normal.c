@@ -1,0 +1,169 @@
+/* normal.c -- normalizers: a text changed as a whole. */
+#include <stdlib.h>
+#include <string.h>
+#include <utf8proc.h>
+
+#include "base/err.h"
+#include "tok/chars.h"
+#include "tok/split.h"
+#include "tok/steps.h"
+
+void tok_buf_put(struct tok_buf *b, const void *s, size_t n)
+{
+    if (b->n + n > b->cap || b->p == NULL) {
+        b->cap = 2 * (b->n + n) + 64;
+        b->p = arena_must(realloc(b->p, b->cap));
+    }
+    if (n > 0)
+        memcpy(b->p + b->n, s, n);
+    b->n += n;
+}
+
+void tok_buf_free(struct tok_buf *b)
+{
+    free(b->p);
+    *b = (struct tok_buf){ 0 };
+}
+
+static int unicode(enum tok_norm_kind kind, struct tok_str s, struct tok_buf *out)
+{
+    static const utf8proc_option_t options[] = {
+        [TOK_NFC] = UTF8PROC_STABLE | UTF8PROC_COMPOSE,
+        [TOK_NFD] = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE,
+        [TOK_NFKC] = UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT,
+        [TOK_NFKD] = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT,
+    };
+    utf8proc_uint8_t *p = NULL;
+    utf8proc_ssize_t n = utf8proc_map(s.s, (utf8proc_ssize_t)s.n, &p, options[kind]);
+    if (n < 0)
+        return err_set(ERR_IO, "normalizing %zu bytes: %s", s.n, utf8proc_errmsg(n));
+    tok_buf_put(out, p, (size_t)n);
+    free(p);
+    return 0;
+}
+
+static int replace(const struct tok_norm *t, struct tok_regex_mem *mem, struct tok_str s, struct tok_buf *out)
+{
+    size_t at = 0, from, to;
+    int rc = 0;
+    if (t->re != NULL) {
+        struct tok_regex_walk w;
+        tok_regex_begin(&w, t->re, s.s, s.n);
+        while ((rc = tok_regex_next(&w, mem, &from, &to)) > 0) {
+            tok_buf_put(out, s.s + at, from - at);
+            tok_buf_put(out, t->with.s, t->with.n);
+            at = to;
+        }
+    } else {
+        const uint8_t *p;
+        while ((p = memmem(s.s + at, s.n - at, t->text.s, t->text.n)) != NULL) {
+            tok_buf_put(out, s.s + at, (size_t)(p - s.s) - at);
+            tok_buf_put(out, t->with.s, t->with.n);
+            at = (size_t)(p - s.s) + t->text.n;
+        }
+    }
+    tok_buf_put(out, s.s + at, s.n - at);
+    return rc;
+}
+
+static void strip(const struct tok_norm *t, struct tok_str s, struct tok_buf *out)
+{
+    size_t from = 0, to = s.n, i = 0;
+    uint32_t c;
+    for (int len; t->left && from < s.n; from += (size_t)len) {
+        len = tok_utf8_char(s.s + from, s.n - from, &c);
+        if (!tok_char_space(c))
+            break;
+    }
+    if (t->right) {
+        to = from;
+        for (i = from; i < s.n;) {
+            i += (size_t)tok_utf8_char(s.s + i, s.n - i, &c);
+            if (!tok_char_space(c))
+                to = i;
+        }
+    }
+    tok_buf_put(out, s.s + from, to - from);
+}
+
+/* One character gives one, but for U+0130, which is an i with a dot above. */
+static void lowercase(struct tok_str s, struct tok_buf *out)
+{
+    uint8_t buf[4];
+    uint32_t c;
+    for (size_t i = 0; i < s.n;) {
+        i += (size_t)tok_utf8_char(s.s + i, s.n - i, &c);
+        if (c == 0x130) {
+            tok_buf_put(out, "i\xcc\x87", 3);
+            continue;
+        }
+        tok_buf_put(out, buf, tok_char_put((uint32_t)utf8proc_tolower((utf8proc_int32_t)c), buf));
+    }
+}
+
+/* Spaces as SentencePiece has them: at most one in a row and none at the ends
+ * (right), one more at the beginning (left) or the end (suffix), all of them
+ * shown as U+2581 (escape).  A text without anything else stays empty. */
+static void sentencepiece(const struct tok_norm *t, struct tok_str s, struct tok_buf *out)
+{
+    struct tok_str space = { (const uint8_t *)(t->escape ? "\xe2\x96\x81" : " "), t->escape ? 3 : 1 };
+    if (t->right) {
+        while (s.n > 0 && s.s[0] == ' ') {
+            s.s++;
+            s.n--;
+        }
+        while (s.n > 0 && s.s[s.n - 1] == ' ')
+            s.n--;
+    }
+    if (s.n == 0)
+        return;
+    if (t->left && !t->suffix)
+        tok_buf_put(out, space.s, space.n);
+    for (size_t i = 0; i < s.n; i++) {
+        if (s.s[i] != ' ')
+            tok_buf_put(out, s.s + i, 1);
+        else if (!(t->right && s.s[i - 1] == ' '))      /* no space comes first, so i > 0 */
+            tok_buf_put(out, space.s, space.n);
+    }
+    /* There a U+2581 of the text itself is taken for a space, too. */
+    while (t->right && out->n >= space.n && memcmp(out->p + out->n - space.n, space.s, space.n) == 0)
+        out->n -= space.n;
+    if (t->left && t->suffix)
+        tok_buf_put(out, space.s, space.n);
+}
+
+int tok_steps_normal(const struct tok_norm *step, int n_steps, struct tok_regex_mem *mem, struct tok_str s,
+                     struct tok_buf two[2], struct tok_str *out)
+{
+    for (int k = 0; k < n_steps; k++) {
+        const struct tok_norm *t = &step[k];
+        struct tok_buf *b = &two[k & 1];
+        b->n = 0;
+        tok_buf_put(b, "", 0);
+        switch (t->kind) {
+        case TOK_NFC: case TOK_NFD: case TOK_NFKC: case TOK_NFKD:
+            TRY(unicode(t->kind, s, b));
+            break;
+        case TOK_PREPEND:
+            if (s.n > 0)
+                tok_buf_put(b, t->text.s, t->text.n);
+            tok_buf_put(b, s.s, s.n);
+            break;
+        case TOK_REPLACE:
+            TRY(replace(t, mem, s, b));
+            break;
+        case TOK_STRIP:
+            strip(t, s, b);
+            break;
+        case TOK_LOWERCASE:
+            lowercase(s, b);
+            break;
+        case TOK_SP:
+            sentencepiece(t, s, b);
+            break;
+        }
+        s = (struct tok_str){ b->p, b->n };
+    }
+    *out = s;
+    return 0;
+}

@@ -1,0 +1,263 @@
+/* vocab_read.c -- tokenizer.json: the model and the added tokens.
+ *
+ * Ids are those of the file, holes included.  Vocabularies that are no BPE
+ * (Unigram, WordPiece, WordLevel) and options that make ids random or are not
+ * done here are refused by name. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/fs.h"
+#include "base/json.h"
+#include "tok/bytelevel.h"
+#include "tok/split.h"
+#include "tok/vocab_read.h"
+
+/* The most ids a file may claim for the tokens it has: an id far beyond them is
+ * a slip, not a hole. */
+enum { HOLES_MAX = 1 << 20 };
+
+int tok_read_refuse(const char *name, const char *what, const json_t *value)
+{
+    char *text = value == NULL ? NULL : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    int rc = err_set(ERR_DATA, "%s: %s: %.80s is not supported", name, what, text != NULL ? text : "nothing");
+    free(text);
+    return rc;
+}
+
+_Bool tok_read_neutral(const json_t *v)
+{
+    return v == NULL || json_is_null(v) || json_is_false(v) ||
+           (json_is_number(v) && json_number_value(v) == 0) || (json_is_string(v) && json_string_length(v) == 0);
+}
+
+int tok_read_keys(const char *name, const char *where, const json_t *o, const char *known)
+{
+    const char *key;
+    json_t *value;
+    if (!json_is_object(o))
+        return err_set(ERR_DATA, "%s: %s: expected an object", name, where);
+    json_object_foreach((json_t *)o, key, value) {
+        size_t n = strlen(key);
+        const char *p = known;
+        for (; n > 0 && (p = strstr(p, key)) != NULL; p++)
+            if ((p == known || p[-1] == ' ') && (p[n] == ' ' || p[n] == '\0' || p[n] == '!'))
+                break;
+        if (n == 0 || p == NULL)
+            return err_set(ERR_DATA, "%s: unknown key \"%s%s%s\"", name, where, where[0] != '\0' ? "." : "", key);
+        if (p[n] == '!' && !tok_read_neutral(value)) {
+            char what[160];
+            snprintf(what, sizeof what, "%s%s%s", where, where[0] != '\0' ? "." : "", key);
+            return tok_read_refuse(name, what, value);
+        }
+    }
+    return 0;
+}
+
+int tok_read_expect(const char *name, const char *where, const json_t *o, const char *key, const char *want)
+{
+    const json_t *v = json_object_get(o, key);
+    char what[160];
+    if (json_is_string(v) && strcmp(json_string_value(v), want) == 0)
+        return 0;
+    snprintf(what, sizeof what, "%s%s%s", where, where[0] != '\0' ? "." : "", key);
+    return tok_read_refuse(name, what, v);
+}
+
+/* Files of before 2020 do not name the type of their model. */
+static int check_frame(const char *name, const json_t *root, const json_t **model)
+{
+    if (!json_is_object(root))
+        return err_set(ERR_DATA, "%s: expected an object", name);
+    *model = json_object_get(root, "model");
+    if (!json_is_object(*model))
+        return err_set(ERR_DATA, "%s: no object \"model\": this is no tokenizer.json", name);
+    if (json_object_get(*model, "type") != NULL || json_object_get(*model, "merges") == NULL)
+        TRY(tok_read_expect(name, "model", *model, "type", "BPE"));
+    if (json_object_get(root, "version") != NULL)
+        TRY(tok_read_expect(name, "", root, "version", "1.0"));
+    TRY(tok_read_keys(name, "", root, "version truncation! padding! added_tokens normalizer pre_tokenizer post_processor decoder model"));
+    TRY(tok_read_keys(name, "model", *model, "type dropout! unk_token continuing_subword_prefix! end_of_word_suffix! fuse_unk byte_fallback ignore_merges vocab merges"));
+    if (!json_is_object(json_object_get(*model, "vocab")))
+        return err_set(ERR_DATA, "%s: model.vocab: expected an object", name);
+    if (!json_is_array(json_object_get(*model, "merges")))
+        return err_set(ERR_DATA, "%s: model.merges: expected a list", name);
+    const json_t *added = json_object_get(root, "added_tokens");
+    if (added != NULL && !json_is_null(added) && !json_is_array(added))
+        return err_set(ERR_DATA, "%s: added_tokens: expected a list", name);
+    return 0;
+}
+
+static int read_one_added(struct tok_vocab *v, const json_t *o, const json_t *vocab, struct tok_added *out)
+{
+    const char *content;
+    int64_t id;
+    static const char *const flags[] = { "single_word", "lstrip", "rstrip", "normalized", "special" };
+    _Bool on[5] = { 0 };
+    TRY(tok_read_keys(v->name, "added_tokens[]", o, "id content single_word lstrip rstrip normalized special"));
+    TRY(json_get_int(o, v->name, "id", &id));
+    TRY(json_get_str(o, v->name, "content", &content));
+    for (int k = 0; k < 5; k++)
+        TRY(json_opt_bool(o, v->name, flags[k], &on[k]));
+    if (content[0] == '\0')
+        return err_set(ERR_DATA, "%s: added_tokens: a token without content", v->name);
+    const json_t *known = json_object_get(vocab, content);
+    if (known != NULL && json_integer_value(known) != id)
+        return err_set(ERR_DATA, "%s: \"%s\" has id %lld in added_tokens, but %lld in model.vocab", v->name, content,
+                       (long long)id, (long long)json_integer_value(known));
+    TRY(tok_vocab_put(v, id, (const uint8_t *)content, strlen(content), content));
+    *out = (struct tok_added){ (int32_t)id, (const char *)v->bytes[id], on[0], on[1], on[2], on[3], on[4] };
+    if (on[4])
+        v->special[v->n_specials++] = (int32_t)id;
+    return 0;
+}
+
+static int read_added(struct tok_vocab *v, const json_t *added, const json_t *vocab)
+{
+    size_t n = json_array_size(added);
+    v->added = arena_array(v->arena, n, sizeof *v->added);
+    for (size_t i = 0; i < n; i++)
+        TRY(read_one_added(v, json_array_get(added, i), vocab, &v->added[v->n_added++]));
+    return 0;
+}
+
+static int read_keys(struct tok_vocab *v, const json_t *vocab)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)vocab, key, value) {
+        int64_t id = json_integer_value(value);
+        if (!json_is_integer(value))
+            return err_set(ERR_DATA, "%s: model.vocab: \"%s\": expected an integer", v->name, key);
+        if (id < 0 || id >= v->size)
+            return err_set(ERR_DATA, "%s: token \"%.60s\" has id %lld, which is out of range", v->name, key, (long long)id);
+        if (v->key[id] != NULL || (v->bytes[id] != NULL && strcmp(key, (const char *)v->bytes[id]) != 0))
+            return err_set(ERR_DATA, "%s: id %lld is given twice", v->name, (long long)id);
+        if (key[0] == '\0')
+            return err_set(ERR_DATA, "%s: model.vocab: a token without text", v->name);
+        v->key_len[id] = (uint32_t)strlen(key);
+        v->key[id] = (uint8_t *)arena_strdup(v->arena, key);
+    }
+    return 0;
+}
+
+static int read_options(struct tok_vocab *v, const json_t *model)
+{
+    const json_t *vocab = json_object_get(model, "vocab"), *unk = json_object_get(model, "unk_token");
+    TRY(json_opt_bool(model, v->name, "fuse_unk", &v->fuse_unk));
+    TRY(json_opt_bool(model, v->name, "byte_fallback", &v->byte_fallback));
+    TRY(json_opt_bool(model, v->name, "ignore_merges", &v->ignore_merges));
+    for (int b = 0; b < 256; b++) {
+        char name[8];
+        snprintf(name, sizeof name, "<0x%02X>", (unsigned)b);
+        const json_t *id = json_object_get(vocab, name);
+        v->fallback[b] = json_is_integer(id) ? (int32_t)json_integer_value(id) : -1;
+    }
+    if (unk == NULL || json_is_null(unk))
+        return 0;
+    const json_t *id = json_is_string(unk) ? json_object_get(vocab, json_string_value(unk)) : NULL;
+    if (!json_is_integer(id))
+        return err_set(ERR_DATA, "%s: model.unk_token is not in model.vocab", v->name);
+    v->unk = (int32_t)json_integer_value(id);
+    return 0;
+}
+
+static int part_id(const struct tok_vocab *v, const json_t *vocab, const char *s, size_t n, size_t rank, int32_t *id)
+{
+    const json_t *o = json_object_getn(vocab, s, n);
+    if (!json_is_integer(o))
+        return err_set(ERR_DATA, "%s: model.merges[%zu]: \"%.*s\" is not in the vocabulary", v->name, rank, (int)n, s);
+    *id = (int32_t)json_integer_value(o);
+    return 0;
+}
+
+/* Both spellings: ["a", "b"] and "a b". */
+static int read_merge(struct tok_vocab *v, const json_t *vocab, const json_t *m, size_t rank, struct tok_buf *buf)
+{
+    const char *a = NULL, *b = NULL;
+    size_t na = 0, nb = 0;
+    if (json_array_size(m) == 2 && json_is_string(json_array_get(m, 0)) && json_is_string(json_array_get(m, 1))) {
+        a = json_string_value(json_array_get(m, 0));
+        b = json_string_value(json_array_get(m, 1));
+        na = strlen(a);
+        nb = strlen(b);
+    } else if (json_is_string(m)) {
+        a = json_string_value(m);
+        b = strchr(a, ' ');
+        na = b != NULL ? (size_t)(b - a) : 0;
+        nb = b != NULL ? strlen(++b) : 0;
+        if (nb > 0 && memchr(b, ' ', nb) != NULL)
+            nb = 0;
+    }
+    if (na == 0 || nb == 0)
+        return err_set(ERR_DATA, "%s: model.merges[%zu]: expected two tokens", v->name, rank);
+    buf->n = 0;
+    tok_buf_put(buf, a, na);
+    tok_buf_put(buf, b, nb);
+    struct tok_merge *out = &v->merges[v->n_merges++];
+    TRY(part_id(v, vocab, a, na, rank, &out->a));
+    TRY(part_id(v, vocab, b, nb, rank, &out->b));
+    return part_id(v, vocab, (char *)buf->p, na + nb, rank, &out->product);
+}
+
+static int read_merges(struct tok_vocab *v, const json_t *vocab, const json_t *merges)
+{
+    struct tok_buf buf = { 0 };
+    size_t n = json_array_size(merges);
+    int rc = 0;
+    v->n_merges = 0;
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        const char *s = json_string_value(json_array_get(merges, i));
+        if (s == NULL || strncmp(s, "#version", 8) != 0)
+            rc = read_merge(v, vocab, json_array_get(merges, i), i, &buf);
+    }
+    tok_buf_free(&buf);
+    return rc;
+}
+
+static int ids_needed(const char *name, const json_t *vocab, const json_t *added, int64_t *out)
+{
+    const char *key;
+    json_t *value;
+    int64_t top = -1, n = (int64_t)json_object_size(vocab) + (int64_t)json_array_size(added);
+    json_object_foreach((json_t *)vocab, key, value)
+        top = json_integer_value(value) > top ? json_integer_value(value) : top;
+    for (size_t i = 0; i < json_array_size(added); i++) {
+        int64_t id = json_integer_value(json_object_get(json_array_get(added, i), "id"));
+        top = id > top ? id : top;
+    }
+    if (top >= n + HOLES_MAX || top >= INT32_MAX / 2)
+        return err_set(ERR_DATA, "%s: an id of %lld in a vocabulary of %lld tokens", name, (long long)top, (long long)n);
+    *out = top + 1;
+    return 0;
+}
+
+int tok_read_json(const char *name, const json_t *root, struct tok_vocab **out)
+{
+    const json_t *model = NULL, *added = json_object_get(root, "added_tokens");
+    int64_t size = 0;
+    int rc;
+    TRY(check_frame(name, root, &model));
+    const json_t *vocab = json_object_get(model, "vocab"), *merges = json_object_get(model, "merges");
+    TRY(ids_needed(name, vocab, added, &size));
+    if (json_array_size(merges) > INT32_MAX / 2)
+        return err_set(ERR_DATA, "%s: too many merges", name);
+    struct tok_vocab *v = tok_vocab_alloc(name, (int32_t)size, (int64_t)json_array_size(merges), (int)json_array_size(added));
+    v->n_specials = 0;
+    v->char_keys = 1;
+    TRY_OUT(rc, read_added(v, added, vocab));
+    TRY_OUT(rc, read_keys(v, vocab));
+    TRY_OUT(rc, read_options(v, model));
+    TRY_OUT(rc, tok_read_normalizer(v, json_object_get(root, "normalizer")));
+    TRY_OUT(rc, tok_read_pre_tokenizer(v, json_object_get(root, "pre_tokenizer")));
+    TRY_OUT(rc, tok_read_post_processor(v, json_object_get(root, "post_processor")));
+    TRY_OUT(rc, tok_read_decoder(v, json_object_get(root, "decoder")));
+    TRY_OUT(rc, tok_vocab_finish(v));
+    TRY_OUT(rc, read_merges(v, vocab, merges));
+    *out = v;
+    v = NULL;
+out:
+    tok_vocab_free(v);
+    return rc < 0 ? rc : 0;
+}
