@@ -220,6 +220,74 @@ static struct mat block_view(const struct optim *o, const struct block *x, float
     return (struct mat){ flat + o->own->parts[x->i_part].offset + x->row * ld + x->col, DT_F32, x->rows, x->cols, ld };
 }
 
+/* Matrices that lie one behind the other are, element by element, one long row,
+ * which a device shares out better than hundreds of short ones. */
+static struct mat as_row(struct mat m)
+{
+    return mat(m.p, m.dt, 1, m.rows * m.cols);
+}
+
+static _Bool join(struct mat *row, struct mat next)
+{
+    if ((float *)row->p + row->cols != next.p)
+        return 0;
+    row->cols += next.rows * next.cols;
+    row->ld = row->cols;
+    return 1;
+}
+
+static _Bool is_muon(const struct optim *o, int i)
+{
+    return i < o->own->n_parts && param_of(o, i)->optim == PARAM_MUON;
+}
+
+static void momentum(struct optim *o, float *grads, double g_scale)
+{
+    for (int i = 0, next; i < o->own->n_parts; i = next) {
+        next = i + 1;
+        if (!is_muon(o, i))
+            continue;
+        struct mat g = as_row(view(o, i, grads)), m = as_row(state(o, i, o->first, o->first_at)), both;
+        /* Both must go on together. */
+        for (both = m; is_muon(o, next) && join(&both, state(o, next, o->first, o->first_at)); next++) {
+            if (!join(&g, view(o, next, grads)))
+                break;
+            m = both;
+        }
+        o->dev->ops->muon_momentum(o->dev, g, m, g, g_scale, o->cfg->muon_momentum, o->cfg->muon_nesterov);
+    }
+}
+
+/* A part that was orthogonalised whole. */
+static _Bool is_whole(const struct optim *o, int i)
+{
+    return is_muon(o, i) && blocks_of(o, i, NULL) == 1;
+}
+
+static double part_ratio(const struct optim *o, int i)
+{
+    return muon_ratio(o->cfg, param_of(o, i)->rows, param_of(o, i)->cols);
+}
+
+static void apply_whole(struct optim *o, float *master, float *grads, double lr)
+{
+    for (int i = 0, next; i < o->own->n_parts; i = next) {
+        next = i + 1;
+        if (!is_whole(o, i))
+            continue;
+        struct mat w = as_row(view(o, i, master)), u = as_row(view(o, i, grads)), both;
+        _Bool decay = param_of(o, i)->decay;
+        double ratio = part_ratio(o, i);
+        for (both = w; is_whole(o, next) && param_of(o, next)->decay == decay && part_ratio(o, next) == ratio &&
+                       join(&both, view(o, next, master)); next++) {
+            if (!join(&u, view(o, next, grads)))
+                break;
+            w = both;
+        }
+        o->dev->ops->muon_apply(o->dev, w, u, lr, ratio, decay ? o->cfg->muon_weight_decay : 0);
+    }
+}
+
 static void step_muon(struct optim *o, float *master, float *grads, double lr_factor, double g_scale)
 {
     const struct optim_config *c = o->cfg;
@@ -227,10 +295,7 @@ static void step_muon(struct optim *o, float *master, float *grads, double lr_fa
     int n_coef = optim_ns_coefs(c->muon_ns, &coef);
     struct dev *d = o->dev;
 
-    for (int i = 0; i < o->own->n_parts; i++)
-        if (param_of(o, i)->optim == PARAM_MUON)
-            d->ops->muon_momentum(d, view(o, i, grads), state(o, i, o->first, o->first_at), view(o, i, grads),
-                                  g_scale, c->muon_momentum, c->muon_nesterov);
+    momentum(o, grads, g_scale);
     for (int b = 0; b < o->n_buckets; b++) {
         const struct bucket *k = &o->buckets[b];
         for (int j = k->first; j < k->first + k->n; j++)
@@ -238,10 +303,13 @@ static void step_muon(struct optim *o, float *master, float *grads, double lr_fa
         d->ops->newton_schulz(d, o->mats + k->first, k->n, coef, n_coef, 1e-7);
         for (int j = k->first; j < k->first + k->n; j++) {
             const struct block *x = &o->blocks[j];
-            d->ops->muon_apply(d, block_view(o, x, master), o->mats[j], c->muon_lr * lr_factor,
-                               muon_ratio(c, x->rows, x->cols), param_of(o, x->i_part)->decay ? c->muon_weight_decay : 0);
+            if (!is_whole(o, x->i_part))
+                d->ops->muon_apply(d, block_view(o, x, master), o->mats[j], c->muon_lr * lr_factor,
+                                   muon_ratio(c, x->rows, x->cols),
+                                   param_of(o, x->i_part)->decay ? c->muon_weight_decay : 0);
         }
     }
+    apply_whole(o, master, grads, c->muon_lr * lr_factor);
 }
 
 int optim_step(struct optim *o, float *master, float *grads, int64_t t, double lr_factor, double g_scale)
