@@ -6,7 +6,7 @@
 #   src/moe-X.c, src/moe-X/*.c -> bin/moe-X
 #   tests/unit/test_X.c     -> one cmocka program each; other tests/unit/*.c are linked into all of them
 #   tests/fuzz/fuzz_X.c     -> one program each, with the driver tests/fuzz/fuzz.c
-#   tests/conform/*.c, tests/comm/*.c -> one program each;  tests/fault/X.c -> one preload library each
+#   tests/conform/*.c, tests/comm/*.c -> one program each;  tests/mistake/*.c -> a moe-train with mistakes;  tests/fault/X.c -> one preload library each
 # Objects lie in $(O)/<key of compiler and flags>/, so another CC, SAN or
 # CFLAGS never mixes with what is there and never needs a "make clean".
 #
@@ -68,6 +68,7 @@ unit_src  := $(sort $(wildcard tests/unit/test_*.c))
 help_src  := $(filter-out $(unit_src),$(sort $(wildcard tests/unit/*.c)))
 conf_src  := $(sort $(wildcard tests/conform/*.c))
 comm_src  := $(sort $(wildcard tests/comm/*.c))
+mistake_src := $(sort $(wildcard tests/mistake/*.c))
 fuzz_src  := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 fuzz_main := $(if $(fuzz_src),tests/fuzz/fuzz.c)
 fault_src := $(sort $(wildcard tests/fault/*.c))
@@ -79,13 +80,14 @@ lib       := $(B)/libmoe.a
 units     := $(unit_src:tests/unit/%.c=$(B)/unit/%)
 fuzzers   := $(fuzz_src:tests/fuzz/%.c=$(B)/fuzz/%)
 conform   := $(if $(conf_src),$(B)/conform) $(if $(comm_src),$(B)/comm)
+mistakes  := $(if $(mistake_src),$(B)/mistake/moe-train)
 faults    := $(fault_src:tests/fault/%.c=$(B)/fault/%.so)
-all_src   := $(lib_src) $(prog_src) $(unit_src) $(help_src) $(conf_src) $(comm_src) $(fuzz_src) $(fuzz_main)
+all_src   := $(lib_src) $(prog_src) $(unit_src) $(help_src) $(conf_src) $(comm_src) $(mistake_src) $(fuzz_src) $(fuzz_main)
 
 .PHONY: all bin unit-build unit check check-long check-oracle lint config where demo completions install uninstall clean FORCE
 
 all: $(lib) bin $(compdb)
-unit-build: $(units) $(fuzzers) $(conform) $(faults)
+unit-build: $(units) $(fuzzers) $(conform) $(mistakes) $(faults)
 
 # ---- compile
 extra =
@@ -138,6 +140,12 @@ $(B)/comm: $(call obj,$(comm_src)) $(lib)
 $(conform):
 	$(call say,LD,$@)
 	$(link) $(libs)
+
+# moe-train with mistakes in it: the linker puts them between files of the library.
+wrapped = trainer_gradients trainer_init trainer_close comm_all_reduce dev_open optim_step
+$(mistakes): $(call obj,$(mistake_src)) $(call prog_obj,moe-train) $(lib)
+	$(call say,LD,$@)
+	$(link) $(wrapped:%=-Wl,--wrap=%) $(libs)
 
 # Preload libraries hold no product code and take no sanitizer: they are
 # loaded into a program that already has one.

@@ -467,7 +467,11 @@ static int check_options(const struct run_config *c, const struct parity_options
         int n = mesh_world(m);
         if (n > comm_size(o->world))
             return err_set(ERR_USAGE, "layout %s needs %d ranks, there are %d", mesh_text(text, m), n, comm_size(o->world));
-        TRY(mesh_make(m.replicas, m.efsdp, m.ep, n, c->model.num_experts, &m));
+        if (mesh_make(m.replicas, m.efsdp, m.ep, n, c->model.num_experts, &m) < 0)
+            return err_add("layout %s", mesh_text(text, m));
+        if (c->tokens_per_step % (c->micro_tokens * n))
+            return err_set(ERR_USAGE, "layout %s: train.tokens_per_step %lld is not a multiple of %d ranks x train.micro_tokens %lld",
+                           mesh_text(text, m), (long long)c->tokens_per_step, n, (long long)c->micro_tokens);
     }
     return 0;
 }
@@ -478,7 +482,10 @@ int parity_run(const struct run_config *cfg, const struct parity_options *o)
     struct parity v = { .cfg = &c, .o = o };
     int failed, rc;
 
-    TRY(comm_agree(o->world, check_options(cfg, o)));
+    /* All ranks find the same; one voice. */
+    rc = check_options(cfg, o);
+    if (rc < 0)
+        return leads(&v) ? rc : err_set(rc, "%s", "");
     v.arena = arena_new();
     /* A number that is not finite is an answer here, not a reason to go on. */
     c.nonfinite = NONFINITE_STOP;

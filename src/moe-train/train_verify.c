@@ -73,41 +73,44 @@ static int enter_world(const struct verify_opts *o, int need, struct comm **worl
     return 0;
 }
 
+/* Begun by its first row, so that a failure before leaves no head of a table. */
+struct result { enum table_form form; struct table *t; };
+
 static void put_row(void *ctx, const struct parity_row *r)
-{
-    struct table *t = ctx;
-    char text[40];
-
-    table_str(t, mesh_text(text, r->mesh));
-    table_str(t, parity_what_name(r->what));
-    if (r->worst[0]) {
-        table_str(t, r->worst);
-        table_int(t, r->step);
-    } else {
-        table_none(t);
-        table_none(t);
-    }
-    table_num(t, r->error);
-    table_num(t, r->limit);
-    table_str(t, r->verdict);
-}
-
-static int verify(const struct run_config *c, const struct verify_opts *o, struct comm *world, const struct mesh *layouts,
-                  int n_layouts, enum table_form form)
 {
     static const struct table_col cols[] = {
         { "layout", "layout", 's', 0 }, { "what", "what", 's', 0 }, { "worst", "worst", 's', 0 }, { "step", "step", 'i', 0 },
         { "error", "error", 'f', -2 }, { "limit", "limit", 'f', -2 }, { "verdict", "verdict", 's', 0 },
     };
-    struct parity_options vo = { .world = world, .device = o->device,
-                                 .threads = o->threads ? (int)o->threads : comm_threads(world), .layouts = layouts,
-                                 .n_layouts = n_layouts, .steps = o->steps, .synthetic = o->synthetic, .row = put_row };
-    _Bool leads = comm_rank(world) == 0;
+    struct result *out = ctx;
+    char text[40];
 
-    if (leads)
-        vo.ctx = table_begin(form, "moe.verify/1", cols, sizeof cols / sizeof cols[0]);
-    int rc = parity_run(c, &vo);
-    int end = leads ? table_end(vo.ctx) : 0;
+    if (!out->t)
+        out->t = table_begin(out->form, "moe.verify/1", cols, sizeof cols / sizeof cols[0]);
+    table_str(out->t, mesh_text(text, r->mesh));
+    table_str(out->t, parity_what_name(r->what));
+    if (r->worst[0]) {
+        table_str(out->t, r->worst);
+        table_int(out->t, r->step);
+    } else {
+        table_none(out->t);
+        table_none(out->t);
+    }
+    table_num(out->t, r->error);
+    table_num(out->t, r->limit);
+    table_str(out->t, r->verdict);
+}
+
+static int verify(const struct run_config *c, const struct verify_opts *o, struct comm *world, const struct mesh *layouts,
+                  int n_layouts, enum table_form form)
+{
+    struct result out = { .form = form };
+    struct parity_options po = { .world = world, .device = o->device,
+                                 .threads = o->threads ? (int)o->threads : comm_threads(world), .layouts = layouts,
+                                 .n_layouts = n_layouts, .steps = o->steps, .synthetic = o->synthetic, .row = put_row,
+                                 .ctx = &out };
+    int rc = parity_run(c, &po), end = out.t ? table_end(out.t) : 0;
+
     return rc < 0 ? rc : end;
 }
 
