@@ -8,14 +8,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/err.h"
 #include "base/fs.h"
-#include "base/json.h"
 #include "base/pool.h"
 #include "ckpt/cast.h"
 #include "ckpt/convert_map.h"
+#include "ckpt/derive.h"
 #include "ckpt/modeldir.h"
 
 #define PIECE_HASHED ST_PART_BYTES      /* bytes of the input */
@@ -57,52 +56,17 @@ static void note(struct run *r, const char *sentence)
 
 /* ---- how it is made: the hash of this is MANIFEST's "plan" */
 
-/* Without a MANIFEST in the input its files are told apart by size and time. */
 static int recipe(struct run *r, struct hash *out)
 {
-    const struct manifest *m = ckpt_manifest(r->c);
     struct hash_stream *h = hash_begin();
     const char *text = arena_printf(r->a, "moe.convert/1 %s %d %" PRIu64 "\n", model_type_name(r->map.out.model_type), (int)r->v->dtype,
                                     r->v->shard_bytes ? r->v->shard_bytes : CKPT_SHARD_BYTES);
-    const char *last = NULL;
+    int rc;
 
     hash_add(h, text, strlen(text));
-    if (m) {
-        hash_add(h, m->self.hex, 32);
-        *out = hash_end(h);
-        return 0;
-    }
-    for (int64_t i = -1; i < ckpt_n_tensors(r->c); i++) {
-        const char *file = i < 0 ? "config.json" : ckpt_tensor(r->c, i)->file;
-        struct stat sb;
-
-        if (last && !strcmp(last, file))
-            continue;
-        last = file;
-        if (stat(fs_join(r->a, ckpt_path(r->c), file), &sb) < 0) {
-            hash_end(h);
-            return err_sys(ERR_IO, "%s/%s", ckpt_path(r->c), file);
-        }
-        text = arena_printf(r->a, "%s %lld %lld.%09ld\n", file, (long long)sb.st_size, (long long)sb.st_mtim.tv_sec, sb.st_mtim.tv_nsec);
-        hash_add(h, text, strlen(text));
-    }
+    rc = derive_digest(r->c, h);
     *out = hash_end(h);
-    return 0;
-}
-
-/* What the MANIFEST says: the state of training that the input had, if any. */
-static void describe(struct run *r, const struct hash *made, struct manifest_info *info)
-{
-    const struct manifest *m = ckpt_manifest(r->c);
-    const struct hash none = hash_bytes("", 0);
-
-    *info = m ? m->info : (struct manifest_info){ .run_id = none, .config = none };
-    info->tool = r->v->tool;
-    info->argv = r->v->argv;
-    info->n_argv = r->v->argc;
-    info->plan = *made;
-    info->replicas = info->efsdp = info->ep = info->threads = 1;
-    info->kernels = "convert";
+    return rc;
 }
 
 /* ---- files beside the tensors */
@@ -117,28 +81,6 @@ static int add_config(struct run *r)
         return err_set(ERR_IO, "no memory for config.json");
     modeldir_file(r->out, "config.json", text, strlen(text));
     pool_free(text);
-    return 0;
-}
-
-/* Tokenizers and how to use them are the same text in every family. */
-static int add_others(struct run *r)
-{
-    static const char *const names[] = {
-        "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
-        "tokenizer.model", "chat_template.jinja", "chat_template.json", "generation_config.json",
-    };
-
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        struct fs_blob b;
-        int rc = ckpt_read_file(r->c, names[i], &b);
-
-        if (rc == ERR_NOINPUT)
-            continue;
-        if (rc < 0)
-            return rc;
-        modeldir_file(r->out, names[i], b.data, b.size);
-        fs_blob_free(&b);
-    }
     return 0;
 }
 
@@ -229,16 +171,6 @@ static void tell_unused(struct run *r)
         note(r, arena_printf(r->a, "the optimizer state stays in %s", ckpt_path(r->c)));
 }
 
-/* Neither itself nor below or above it. */
-static int check_place(struct run *r)
-{
-    struct stat a, b;
-
-    if (stat(r->v->to, &a) == 0 && stat(ckpt_path(r->c), &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
-        return err_set(ERR_USAGE, "%s: is the input", r->v->to);
-    return 0;
-}
-
 static int convert(struct run *r)
 {
     struct manifest_info info;
@@ -246,7 +178,7 @@ static int convert(struct run *r)
     int rc;
 
     TRY(convert_map_make(r->a, r->c, r->v->family, r->v->dtype, &r->map));
-    TRY(check_place(r));
+    TRY(derive_check_place(r->c, r->v->to));
     TRY(recipe(r, &made));
     if (modeldir_is_current(r->v->to, &made)) {
         r->v->was_current = 1;
@@ -259,11 +191,11 @@ static int convert(struct run *r)
         return err_set(ERR_IO, "no memory for a piece of %" PRIu64 " bytes", r->piece);
     for (int i = 0; i < r->map.n_zero; i++)
         TRY(check_zero(r, r->map.zero[i]));
-    describe(r, &made, &info);
+    derive_info(r->c, &r->v->by, &made, &info);
     TRY(modeldir_begin(r->v->to, r->v->replace ? MODELDIR_REPLACE : 0, &info, r->v->shard_bytes, 0, &r->out));
     TRY_OUT(rc, declare(r));
     TRY_OUT(rc, add_config(r));
-    TRY_OUT(rc, add_others(r));
+    TRY_OUT(rc, derive_files(r->c, 0, r->out));
     TRY_OUT(rc, modeldir_start(r->out));
     tell_unused(r);
     for (int i = 0; i < r->map.table_out.n; i++)

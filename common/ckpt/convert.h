@@ -22,8 +22,8 @@
 #include <stdint.h>
 
 #include "base/dtype.h"
+#include "ckpt/derive.h"
 #include "ckpt/load.h"
-#include "ckpt/manifest.h"
 #include "model/model_config.h"
 
 struct convert {
@@ -32,9 +32,7 @@ struct convert {
     int family;                 /* enum model_type, MODEL_TYPE_N: the input's */
     enum dtype dtype;           /* DT_F32, DT_BF16, DT_F16; DT_N: each tensor's own */
     uint64_t shard_bytes;       /* 0: CKPT_SHARD_BYTES */
-    const char *tool;           /* for the MANIFEST */
-    const char *const *argv;
-    int argc;
+    struct derive_maker by;
 
     void (*note)(void *ctx, const char *sentence);      /* what is left out; may be NULL */
     void (*progress)(void *ctx, uint64_t done, uint64_t total);         /* bytes written; may be NULL */

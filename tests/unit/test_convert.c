@@ -169,7 +169,7 @@ static const char *source(struct model *m, const char *dir, const char *config, 
 
 static int run(const char *in, const char *to, int family, enum dtype dtype)
 {
-    struct convert v = { .to = to, .family = family, .dtype = dtype, .tool = "moe-ckpt test" };
+    struct convert v = { .to = to, .family = family, .dtype = dtype, .by = { "moe-ckpt test", NULL, 0, "convert" } };
     struct ckpt_verify check = { 0 };
     struct ckpt *c;
     int rc = ckpt_open(in, 0, &c);
