@@ -69,9 +69,14 @@ all_ok() {
 	T
 }
 
-@test "so it is with groups of experts, a dense layer, batch shares, many rounds, heads apart" {
+@test "so it is with groups of experts, a dense layer, batch shares, many rounds, heads apart, split replicas, a bf16 wire" {
 	model groups false
 	passes verify --synthetic --layouts 1x1x1,1x1x2,1x1x4 router.aux_scope=batch mesh.rows_cap=8
+	all_ok 2
+	# Replicas that share the optimizer; gradients that travel in bf16.
+	passes verify --synthetic --layouts 1x1x1,2x1x2,4x1x1 mesh.split_replicas=true
+	all_ok 2
+	passes verify --synthetic --layouts 1x1x1,1x2x2,2x1x2 mesh.grad_dtype=bf16
 	all_ok 2
 	model sigmoid+dense false
 	passes verify --synthetic --layouts 1x1x1,2x2x1,1x4x1 --steps 3 optim.muon.split=head optim.muon.ns=polar_express

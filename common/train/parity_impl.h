@@ -45,7 +45,7 @@ struct parity {
 };
 
 /* ---- parity_move.c.  Collective in the layout. */
-/* Whole tensors to rank 0 from the first replica, and to all owners of all replicas. */
+/* Whole tensors to rank 0, and from it to all who hold them. */
 int parity_gather(struct parity *v, enum parity_store s, float *flat);
 int parity_scatter(struct parity *v, enum parity_store s, float *flat);
 

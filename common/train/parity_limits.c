@@ -18,8 +18,10 @@
  *     limit = 8 u (sqrt(T) + sqrt(2 sum d)), of the largest value of the tensor.
  *
  * The norm of all gradients carries the relative error of its terms, so it has
- * the same limit.  A bf16 wire rounds the contribution of each rank once more:
- * 2^-9 sqrt(ranks).
+ * the same limit.  A bf16 wire rounds what each micro-batch contributes by up to
+ * 2^-9 of it, a standard deviation of 2^-9 / sqrt(3).  Of n contributions as good
+ * as independent, both the sum and its error are sqrt(n) times those of one:
+ * lambda 2^-9 / sqrt(3) more.
  *
  * Loss.  A mean over T tokens whose errors are as good as independent: theirs
  * divided by sqrt(T), and one rounding: 8 u sqrt(1 + sum d / T).  The balance and
@@ -85,7 +87,7 @@ double parity_gradient_limit(const struct parity *v)
     double limit = LAMBDA * U * (sqrt((double)v->cfg->tokens_per_step) + sqrt(2 * sum_lengths(v)));
 
     /* grad_dtype: 0 fp32, 1 bf16. */
-    return v->cfg->grad_dtype ? limit + 0x1p-9 * sqrt(mesh_world(v->mesh)) : limit;
+    return v->cfg->grad_dtype ? limit + LAMBDA * 0x1p-9 / sqrt(3) : limit;
 }
 
 /* The relative difference of gradients, of the worst block that is orthogonalised
