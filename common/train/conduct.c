@@ -180,25 +180,31 @@ static int identify(struct conduct *c)
 }
 
 /* Two builds, configurations or plans in one world would train two models in
- * one: every rank shows what it has before the first step. */
-static int same_everywhere(struct conduct *c)
+ * one: every rank shows what it has before it is used. */
+static int same_everywhere(struct conduct *c, const char *what, struct hash mine)
 {
-    enum { N = 3 };
-    static const char *const what[N] = { "configuration", "program", "plan" };
-    struct hash mine[N] = { config_digest(c->cfg->source), hash_bytes("", 0), plan_hash(c->t->plan) }, *all;
-    int n = c->o->world ? comm_size(c->o->world) : 1;
+    int n = c->o->world ? comm_size(c->o->world) : 1, bad = 0;
+    struct hash *all;
 
     if (n == 1)
         return 0;
-    TRY(agree(c, hash_file("/proc/self/exe", &mine[1], NULL)));
-    all = arena_array(c->arena, (size_t)n * N, sizeof *all);
-    TRY(comm_all_gather(c->o->world, mine, sizeof mine, all));
-    for (int r = 1; r < n; r++)
-        for (int k = 0; k < N; k++)
-            if (!hash_eq(&all[r * N + k], &all[k]))
-                return agree(c, leads(c) ? err_set(ERR_USAGE, "rank %d has another %s than rank 0 (%s, %s)", r, what[k],
-                                                   all[r * N + k].hex, all[k].hex) : 0);
-    return 0;
+    all = arena_array(c->arena, (size_t)n, sizeof *all);
+    TRY(comm_all_gather(c->o->world, &mine, sizeof mine, all));
+    for (int r = n - 1; r > 0; r--)
+        bad = hash_eq(&all[r], &all[0]) ? bad : r;
+    return agree(c, bad && leads(c) ? err_set(ERR_USAGE, "rank %d has another %s than rank 0 (%s, %s)", bad, what, all[bad].hex,
+                                              all[0].hex) : 0);
+}
+
+static int same_program(struct conduct *c)
+{
+    struct hash program = { { 0 } };
+
+    if (!c->o->world)
+        return 0;
+    TRY(agree(c, hash_file("/proc/self/exe", &program, NULL)));
+    TRY(same_everywhere(c, "program", program));
+    return same_everywhere(c, "configuration", config_digest(c->cfg->source));
 }
 
 /* The weights of another model, under today's configuration. */
@@ -479,7 +485,7 @@ static int get_ready(struct conduct *c)
     TRY(agree(c, watch(c, FILES_S)));
     TRY(open_trainer(c));
     TRY(identify(c));
-    TRY(same_everywhere(c));
+    TRY(same_everywhere(c, "plan", plan_hash(c->t->plan)));
     TRY(resume(c));
     c->hb.started_at = c->t->step;
     TRY(agree(c, state_room(c->t, c->o->run_dir)));
@@ -503,6 +509,7 @@ int conduct_run(const struct run_config *cfg, const struct conduct_options *o)
     _Bool done = 0, fresh = leads(&c) && !fs_exists(o->run_dir);
     int rc;
 
+    TRY_OUT(rc, same_program(&c));
     TRY_OUT(rc, agree(&c, leads(&c) ? enter(&c, &done) : 0));
     TRY_OUT(rc, share(&c, &done, sizeof done));
     if (done) {

@@ -229,6 +229,7 @@ static int check_header(const struct gradients *g, struct step_facts *f, const c
     TRY(grad_meta(h, name, "loss", &v));
     f->loss = f->ce = strtod(v, NULL);
     f->n_tokens = t->cfg->tokens_per_step;
+    f->own_finite = 1;
     for (int i = 0; i < g->n; i++)
         TRY(check_item(h, &g->items[i], name));
     if (g->n != h->n_tensors)

@@ -68,6 +68,7 @@ struct step_facts {
     double ce, aux, z, loss;    /* means over valid targets; aux and z with their coefficients */
     double norm;
     _Bool clipped, skipped;
+    _Bool own_finite;           /* this rank's part of the loss is */
     double lr_muon, lr_adamw;
     double pairs;               /* attended (query, key) pairs */
     double data_s, fwd_s, bwd_s, optim_s;
@@ -147,6 +148,10 @@ int trainer_gradients(struct trainer *t, struct step_facts *f);
  * nonfinite skip skips weights, moments, bias and schedule together: step stays,
  * next_data goes on.  A step without valid targets is skipped likewise. */
 int trainer_update(struct trainer *t, struct step_facts *f);
+
+/* Collective.  ERR_NO with a sentence that says which rank's loss, or which
+ * tensor's gradient, was not finite; sq from optim_squares(), summed. */
+int trainer_blame(struct trainer *t, const struct step_facts *f, const double *sq);
 
 /* Collective.  For a metrics row after the update: bias_range and the rounds of
  * the step become those of all ranks, wherever the biases live. */

@@ -132,7 +132,8 @@ static int micro_batch(struct trainer *t, struct step_facts *f, int64_t sample, 
     struct model_sums sums = { 0 };
     double t0 = now();
 
-    TRY(agreed(t, next_samples(t, sample, c->micro_tokens / c->data.seq_len)));
+    if (agreed(t, next_samples(t, sample, c->micro_tokens / c->data.seq_len)) < 0)
+        return err_add("step %lld", (long long)f->step);
     struct model_batch b = batch_of(t, &v[3]);
     f->data_s += now() - t0;
     t0 = now();
@@ -173,6 +174,7 @@ int trainer_gradients(struct trainer *t, struct step_facts *f)
     t0 = now();
     TRY(fsdp_finish(t->fsdp));
     TRY(replicas_sum(t->replicas, &t->dev, t->grads));
+    f->own_finite = isfinite(v[0] + v[1] + v[2]);
     TRY(share_sums(t, v, 4));
     TRY(share_counts(t));
     f->bwd_s += now() - t0;
@@ -217,12 +219,12 @@ int trainer_update(struct trainer *t, struct step_facts *f)
     double t0 = now(), waited0 = waited(t);
     double lr = optim_schedule(&c->optim, c->steps, t->step);
     _Bool finite = 1;
+    double *sq = NULL;
 
     f->lr_muon = c->optim.muon_lr * lr;
     f->lr_adamw = c->optim.adamw_lr * lr;
     TRY(mem_begin(t->mem, "optim"));
     if (f->n_valid > 0) {
-        double *sq;
         TRY(optim_squares(t->optim, t->grads, &sq));
         TRY(replicas_squares(t->replicas, sq, t->table.n));
         if (t->groups.shard)
@@ -242,10 +244,12 @@ int trainer_update(struct trainer *t, struct step_facts *f)
             fsdp_stale(t->fsdp);
     }
     TRY(mem_end(t->mem));
-    t->agreed = !finite;
-    if (!finite && c->nonfinite == NONFINITE_STOP)
-        return err_set(ERR_NO, "step %lld: the %s is not finite; nothing was updated (train.nonfinite: stop)",
-                       (long long)f->step, isfinite(f->loss) ? "gradient" : "loss");
+    if (!finite && c->nonfinite == NONFINITE_STOP) {
+        int rc = trainer_blame(t, f, sq);
+        t->agreed = rc == ERR_NO;
+        return rc;
+    }
+    t->agreed = 0;
     t->step += !f->skipped;
     t->next_data++;
     t->tokens += f->n_tokens;
