@@ -184,6 +184,49 @@ grad() {
 	passes moe-ckpt diff next run/ckpt/step-00000004
 }
 
+# counted RANKS ARG...: what the ranks of a step say to each other.
+counted() {
+	local n=$1
+	shift
+	mpirun --allow-run-as-root --oversubscribe --mca mpi_yield_when_idle 1 -q -n "$n" "$MOE_BUILD/unit/test_train_ranks" count \
+		"$ROOT/etc/small.yaml" train.micro_tokens=256 train.tokens_per_step=$((256 * n)) data.seq_len=64 "$@" > counted
+	cat counted
+}
+
+# within LINE PERCENT: the two numbers of that line.
+within() {
+	awk -v line="$1" -v most="$2" '$1 == line { d = $2 - $3; if (d < 0) d = -d; found = 1; bad = d > most / 100 * $3 }
+		END { exit bad || !found }' counted
+}
+
+@test "between the norm and the next gather ranks say nothing; bytes and memory are those of the formulas" {
+	for mesh in '2 mesh.efsdp=2' '2 mesh.efsdp=2 mesh.grad_dtype=bf16' '2 mesh.ep=2' '4 mesh.efsdp=2 mesh.ep=2'; do
+		# shellcheck disable=SC2086
+		counted $mesh
+		grep -qx 'update 1 0 0' counted
+		within gather 1
+		within reduce 0.01
+		# Rows go where the router sends them; the formula takes them as balanced.
+		[[ $mesh != *ep=2* ]] || within dispatch 25
+		[ "$(awk '$1 == "memory" { print $2 - $3 }' counted)" -eq 0 ]
+		sed -i 's/^memory [0-9]* /memory /' counted
+		within memory 1
+	done
+}
+
+@test "replicas that share the step gather the new weights once a bucket; the bytes are those of an all-reduce" {
+	counted 2 mesh.replicas=2
+	grep -qx 'update 0 0 0' counted
+	within replicas 0.1
+	counted 4 mesh.replicas=2 mesh.ep=2 mesh.split_replicas=true
+	# Both all-reduces are the norm's: over replicas, then over owners.
+	grep -qx 'update 2 6 0' counted
+	grep -qx 'buckets 6' counted
+	within replicas 0.1
+	within reduce 0.01
+	within gather 1
+}
+
 @test "a gradient stream that ends early on several ranks: one line, 65, no run left behind" {
 	passes ranks 2 run train.steps=3 optim.schedule.kind=constant
 	moe-train grad --ranks 2 -q -j 1 -c tiny.yaml --from run -o g train.steps=3 optim.schedule.kind=constant < /dev/null

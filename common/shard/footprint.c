@@ -21,8 +21,8 @@ static const struct { const char *name; _Bool kept; } classes[FOOT_CLASS_N] = {
 const char *footprint_class_name(enum foot_class c) { return classes[c].name; }
 _Bool footprint_is_kept(enum foot_class c) { return classes[c].kept; }
 
-/* block: elements of the widest piece that is reduced to the rank. */
-struct rank_base { int64_t elems, state, largest, block, ws; double ns_flops; };
+/* layers: elements of elems that belong to layers; block: of the widest piece that is reduced to the rank. */
+struct rank_base { int64_t elems, layers, state, largest, block, ws; double ns_flops; };
 
 /* Of one EP rank: its largest slot, and all its slots together. */
 struct ep_base { int64_t slot, grad_slot; double layers, wire; };
@@ -198,6 +198,7 @@ static void open_ranks(struct footprint_base *b, const struct plan *p)
             memset(half[h], 0, (size_t)n * sizeof *v);
         piece = now;
         mine[x->owner] += (x->n_rows * q->cols + 15) / 16 * 16;
+        r->layers += q->layer >= 0 ? x->n_rows * q->cols : 0;
         r->state += x->state_bytes;
         r->largest = max64(r->largest, x->bytes + x->state_bytes);
         r->block = max64(r->block, mine[x->owner]);
@@ -317,12 +318,13 @@ void footprint_traffic(const struct footprint_base *b, const struct footprint_op
 {
     const struct model_config *c = b->c;
     struct mesh m = b->m;
-    int64_t most = 0, least = INT64_MAX;
+    int64_t most = 0, least = INT64_MAX, least_layers = INT64_MAX;
     double layers = 0, grads = 0, size = (double)dtype_size(b->compute), wire = (double)dtype_size(b->wire);
     struct traffic w = { 0, 0, 0, 0, 0 };
     for (int r = 0; r < mesh_shard(m); r++) {
         most = max64(most, b->ranks[r].elems);
         least = b->ranks[r].elems < least ? b->ranks[r].elems : least;
+        least_layers = b->ranks[r].layers < least_layers ? b->ranks[r].layers : least_layers;
     }
     for (int e = 0; e < m.ep; e++) {
         layers = b->eps[e].layers > layers ? b->eps[e].layers : layers;
@@ -332,7 +334,7 @@ void footprint_traffic(const struct footprint_base *b, const struct footprint_op
     if (mesh_shard(m) > 1) {
         /* An untied embedding is not gathered again. */
         w.gather_fwd = layers + (double)(b->embed + b->head) - size * (double)least;
-        w.gather_bwd = (1 + again) * (layers - size * (double)least);
+        w.gather_bwd = (1 + again) * (layers - size * (double)least_layers);
         w.reduce = grads + b->ends_wire - wire * (double)least;
     }
     w.replicas = 2.0 * (m.replicas - 1) / m.replicas * (double)most * 4;
