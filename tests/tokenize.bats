@@ -207,6 +207,48 @@ field() { printf '%s' "$output" | sed 's/[,{]/\n/g' | sed -n "s/^\"$1\"://p" | h
 	fails_with 65 moe-tokenize info cut.json
 }
 
+@test "both ways of encoding give the same ids, and --check says so" {
+	head -c 200000 /dev/urandom > random
+	moe-tokenize encode --check -t tok.json text random 2> log
+	grep -q 'both ways give the same ids' log
+	moe-tokenize encode -q -t tok.json text > fast
+	moe-tokenize encode -q --slow -t tok.json text > slow
+	same fast slow
+	fails_with 2 moe-tokenize encode --check -t tok.json -o set text
+	fails_with 2 moe-tokenize encode --check --slow -t tok.json text
+	[ ! -e set.json ]
+}
+
+@test "special tokens in a text are found when asked for" {
+	printf 'a<|endoftext|>b' > named
+	moe-tokenize encode --specials -t tok.json named > stream
+	[ "$(le 4 0 $(($(stat -c %s stream) / 4)) stream | tr '\n' ' ')" = '64 256 65 ' ]
+	moe-tokenize encode --specials --slow -t tok.json named > slow
+	same stream slow
+}
+
+@test "a rank file is read with the name of its scheme" {
+	i=0
+	while [ $i -lt 256 ]; do
+		printf '%s %d\n' "$(printf "\\$(printf %03o $i)" | base64)" $i
+		i=$((i + 1))
+	done > ranks
+	printf 'dGhl 256\n' >> ranks
+	fails_with 2 moe-tokenize encode -t ranks text
+	says '--scheme'
+	fails_with 2 moe-tokenize encode -t ranks --scheme none text
+	says 'cl100k'
+	printf 'the the' | moe-tokenize encode -t ranks --scheme gpt2 > stream
+	[ "$(le 4 0 $(($(stat -c %s stream) / 4)) stream | tr '\n' ' ')" = '256 32 116 104 101 ' ]
+	printf '{"<e>": 300}' > ids
+	printf 'x<e>' | moe-tokenize encode -t ranks --scheme gpt2 --special-ids ids --specials > stream
+	[ "$(le 4 0 $(($(stat -c %s stream) / 4)) stream | tr '\n' ' ')" = '120 300 ' ]
+	fails_with 2 moe-tokenize encode -t tok.json --scheme gpt2 text
+	sed '$d' ranks | tail -n +2 > less
+	fails_with 65 moe-tokenize encode -t less --scheme gpt2 text
+	says 'byte 0x00 has no token'
+}
+
 @test "another vocabulary does not decode a token file" {
 	moe-tokenize encode -q -t tok.json -o set text
 	moe-tokenize train -q --vocab-size 390 -o other.json text

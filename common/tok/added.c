@@ -7,7 +7,6 @@
 
 #include "base/err.h"
 #include "tok/chars.h"
-#include "tok/split.h"
 
 /* Children of a node are a list; nodes deep in the trie have one or two. */
 struct node { int32_t child, next, hit; uint8_t byte; };
@@ -151,7 +150,7 @@ static size_t space_before(const uint8_t *s, size_t from)
     uint32_t c;
     while (from > 0) {
         size_t i = back(s, from);
-        if (tok_utf8_char(s + i, from - i, &c) == 0 || !tok_char_space(c))
+        if ((size_t)tok_utf8_char(s + i, from - i, &c) != from - i || !tok_char_space(c))
             break;
         from = i;
     }
@@ -196,7 +195,8 @@ int tok_finder_run(const struct tok_finder *f, struct tok_regex_mem *mem, const 
             to = space_after(s, n, to);
         if (done < from)
             put(out, done, from, -1);
-        put(out, from, to, t->id);
+        if (from < to)          /* else the white space before was swallowed by the token before, and this one is white space */
+            put(out, from, to, t->id);
         done = to;
     }
     if (done < n)

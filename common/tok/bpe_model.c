@@ -7,7 +7,7 @@
 
 #include "base/err.h"
 #include "tok/bytelevel.h"
-#include "tok/split.h"
+#include "tok/chars.h"
 #include "tok/vocab_store.h"
 
 /* Characters that occur in keys and are no tokens themselves: they can only

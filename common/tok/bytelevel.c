@@ -1,7 +1,7 @@
 /* bytelevel.c -- the ByteLevel alphabet, computed instead of stored. */
 #include "tok/bytelevel.h"
 
-#include "tok/split.h"
+#include "tok/chars.h"
 
 static _Bool shows_itself(uint32_t b)
 {

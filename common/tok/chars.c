@@ -3,8 +3,6 @@
 
 #include <utf8proc.h>
 
-#include "tok/split.h"
-
 _Bool tok_char_space(uint32_t c)
 {
     return (c >= 9 && c <= 13) || c == ' ' || c == 0x85 || c == 0xa0 || c == 0x1680 ||
@@ -16,6 +14,33 @@ _Bool tok_char_number(uint32_t c)
 {
     utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
     return k == UTF8PROC_CATEGORY_ND || k == UTF8PROC_CATEGORY_NL || k == UTF8PROC_CATEGORY_NO;
+}
+
+int tok_utf8_char(const uint8_t *s, size_t n, uint32_t *cp)
+{
+    if (s[0] < 0x80) {
+        *cp = s[0];
+        return 1;
+    }
+    if (s[0] < 0xc2 || s[0] > 0xf4)
+        return 0;
+    if (n < 2 || (s[1] & 0xc0) != 0x80)
+        return 0;
+    if (s[0] < 0xe0) {
+        *cp = (uint32_t)(s[0] & 0x1f) << 6 | (s[1] & 0x3f);
+        return 2;
+    }
+    if (n < 3 || (s[2] & 0xc0) != 0x80)
+        return 0;
+    if (s[0] < 0xf0) {
+        *cp = (uint32_t)(s[0] & 0x0f) << 12 | (uint32_t)(s[1] & 0x3f) << 6 | (s[2] & 0x3f);
+        return *cp < 0x800 || (*cp >= 0xd800 && *cp < 0xe000) ? 0 : 3;
+    }
+    if (n < 4 || (s[3] & 0xc0) != 0x80)
+        return 0;
+    *cp = (uint32_t)(s[0] & 0x07) << 18 | (uint32_t)(s[1] & 0x3f) << 12 |
+          (uint32_t)(s[2] & 0x3f) << 6 | (s[3] & 0x3f);
+    return *cp < 0x10000 || *cp > 0x10ffff ? 0 : 4;
 }
 
 size_t tok_char_put(uint32_t c, uint8_t *dst)

@@ -11,6 +11,10 @@ _Bool tok_char_space(uint32_t c);
 /* Nd, Nl and No: \p{N}. */
 _Bool tok_char_number(uint32_t c);
 
+/* Length of the UTF-8 character at s[0] (n > 0), 0 when the bytes are not one
+ * (overlong, surrogate, over U+10FFFF or cut short); *cp when valid. */
+int tok_utf8_char(const uint8_t *s, size_t n, uint32_t *cp);
+
 /* Writes c as UTF-8 into dst (4 bytes); returns the length. */
 size_t tok_char_put(uint32_t c, uint8_t *dst);
 

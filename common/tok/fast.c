@@ -10,7 +10,8 @@
 
 #include "base/err.h"
 #include "tok/bytelevel.h"
-#include "tok/split.h"
+#include "tok/chars.h"
+#include "tok/split_kin.h"
 #include "tok/vocab_store.h"
 
 enum {
@@ -25,41 +26,66 @@ struct tok_fast {
     const struct tok_vocab *v;
     const struct tok_bpe *model;
     const struct tok_pairs *pairs;
+    const struct tok_split *split;
+    const struct tok_finder *finder[2]; /* in the raw and in the normalized text; NULL: nothing to find */
+    _Bool specials, cuts, nfc;
 };
 
 struct tok_fast_mem {
     struct cached *cache;       /* [CACHE_LINES] */
     struct tok_merge_mem merge;
-    struct tok_buf shown;
+    struct tok_buf shown, two[2], normal;
+    struct tok_finds found[2];
 };
 
-/* The one form of steps that is known here: the expression, then ByteLevel. */
-static _Bool knows(const struct tok_vocab *v)
+/* The form of steps that is known here: nothing or NFC before, a split that is
+ * compiled, then bytes.  (GPT-2's is inside ByteLevel.) */
+static const struct tok_split *find_split(const struct tok_vocab *v)
 {
-    if (v->n_norm > 0 || !v->byte_level || v->semantics != TOK_LIST || v->n_pre != 2 || v->pre[0].kind != TOK_SPLIT)
-        return 0;
-    const struct tok_pre *split = &v->pre[0], *bytes = &v->pre[1];
-    return split->behavior == TOK_ISOLATED && !split->invert && split->expression != NULL &&
-           strcmp(split->expression, tok_split_o200k) == 0 && bytes->re == NULL && bytes->prefix == TOK_NEVER;
+    const struct tok_pre *last = v->n_pre > 0 ? &v->pre[v->n_pre - 1] : NULL;
+    if (!v->byte_level || last == NULL || v->semantics == TOK_SCORES || v->n_norm > 1 || (v->n_norm == 1 && v->norm[0].kind != TOK_NFC))
+        return NULL;
+    if (v->semantics == TOK_RANKS)
+        return tok_split_find(v->pre, v->n_pre, TOK_RUST);
+    if (last->kind != TOK_BYTELEVEL || last->prefix != TOK_NEVER)
+        return NULL;
+    if (last->re == NULL)
+        return tok_split_find(v->pre, v->n_pre - 1, TOK_ONIG);
+    struct tok_pre only = { .kind = TOK_SPLIT, .behavior = TOK_ISOLATED, .expression = last->expression };
+    return v->n_pre == 1 ? tok_split_find(&only, 1, TOK_ONIG) : NULL;
+}
+
+/* Added tokens that a cut of the text could part, or that see beyond it. */
+static _Bool may_cut(const struct tok_vocab *v, _Bool specials)
+{
+    for (int i = 0; i < v->n_added; i++) {
+        const struct tok_added *t = &v->added[i];
+        if ((specials || !t->special) && (t->lstrip || t->rstrip || t->single_word || strpbrk(t->content, " \n") != NULL))
+            return 0;
+    }
+    return 1;
 }
 
 int tok_fast_new(const struct tok_vocab *v, const struct tok_slow *ref, _Bool specials, struct tok_fast **out)
 {
+    const struct tok_split *split = find_split(v);
     *out = NULL;
-    if (!knows(v))
+    if (split == NULL)
         return 0;
     for (int b = 0; b < 256; b++)
         if (v->byte_id[b] < 0)
             return 0;
     for (int i = 0; i < v->n_added; i++)
-        if (specials || !v->added[i].special)
+        if (v->added[i].single_word)
             return 0;
     struct tok_fast *f = calloc(1, sizeof *f);
     if (f == NULL)
         return err_sys(ERR_IO, "memory for an encoder");
-    f->v = v;
-    f->model = tok_slow_model(ref);
+    *f = (struct tok_fast){ .v = v, .model = tok_slow_model(ref), .split = split, .specials = specials, .cuts = may_cut(v, specials), .nfc = v->n_norm == 1 };
     f->pairs = tok_bpe_pairs(f->model);
+    for (int k = 0; k < 2; k++)
+        if (tok_finder_any(tok_slow_finder(ref, k), specials))
+            f->finder[k] = tok_slow_finder(ref, k);
     *out = f;
     return 0;
 }
@@ -86,13 +112,17 @@ void tok_fast_mem_free(struct tok_fast_mem *w)
     free(w->cache);
     tok_merge_mem_free(&w->merge);
     tok_buf_free(&w->shown);
+    tok_buf_free(&w->two[0]);
+    tok_buf_free(&w->two[1]);
+    tok_buf_free(&w->normal);
+    free(w->found[0].v);
+    free(w->found[1].v);
     free(w);
 }
 
 size_t tok_fast_cut(const struct tok_fast *f, const uint8_t *s, size_t n, size_t from)
 {
-    (void)f;
-    return tok_split_cut(s, n, from);
+    return f->cuts ? tok_split_kin_cut(f->split, s, n, from) : n;
 }
 
 /* The piece's bytes and its length as three words.  A byte order does not
@@ -168,15 +198,59 @@ static int encode_piece(const struct tok_fast *f, struct tok_fast_mem *w, const 
 }
 
 /* A text of n bytes gives at most n ids, so there is room before the loop. */
-int tok_fast_run(const struct tok_fast *f, struct tok_fast_mem *w, const uint8_t *s, size_t n, struct tok_ids *out, uint64_t *invalid)
+static int run_pieces(const struct tok_fast *f, struct tok_fast_mem *w, struct tok_str s, struct tok_ids *out, uint64_t *invalid)
 {
     size_t got;
-    TRY(tok_ids_room(out, n));
-    for (size_t pos = 0; pos < n;) {
-        size_t end = tok_split_next(s, n, pos, invalid);
-        TRY(encode_piece(f, w, s + pos, end - pos, n - pos, out->v + out->n, &got));
+    TRY(tok_ids_room(out, s.n));
+    for (size_t pos = 0; pos < s.n;) {
+        size_t end = f->split->next(f->split, s.s, s.n, pos, invalid);
+        TRY(encode_piece(f, w, s.s + pos, end - pos, s.n - pos, out->v + out->n, &got));
         out->n += got;
         pos = end;
     }
     return 0;
+}
+
+/* NFC of each stretch of valid UTF-8; most texts are found to be in it. */
+static int normalize(const struct tok_fast *f, struct tok_fast_mem *w, struct tok_str *s)
+{
+    if (!f->nfc || tok_steps_plain(s->s, s->n) == s->n)
+        return 0;
+    w->normal.n = 0;
+    for (size_t i = 0, k; i < s->n; i += k) {
+        struct tok_str t;
+        k = tok_chars_valid(s->s + i, s->n - i);
+        if (k > 0) {
+            TRY(tok_steps_normal(f->v->norm, f->v->n_norm, NULL, (struct tok_str){ s->s + i, k }, w->two, &t));
+            tok_buf_put(&w->normal, t.s, t.n);
+        } else {
+            tok_buf_put(&w->normal, s->s + i, k = 1);
+        }
+    }
+    *s = (struct tok_str){ w->normal.p, w->normal.n };
+    return 0;
+}
+
+/* Level 0 looks for tokens in the raw text, level 1 in what is normalized. */
+static int run_level(const struct tok_fast *f, struct tok_fast_mem *w, int level, struct tok_str s, struct tok_ids *out, uint64_t *invalid)
+{
+    struct tok_finds *l = &w->found[level & 1];
+    if (level == 1)
+        TRY(normalize(f, w, &s));
+    if (level == 2 || f->finder[level] == NULL)
+        return level < 1 ? run_level(f, w, level + 1, s, out, invalid) : run_pieces(f, w, s, out, invalid);
+    l->n = 0;
+    TRY(tok_finder_run(f->finder[level], NULL, s.s, s.n, f->specials, l));
+    for (size_t i = 0; i < l->n; i++) {
+        if (l->v[i].id >= 0)
+            tok_ids_put(out, l->v[i].id);
+        else
+            TRY(run_level(f, w, level + 1, (struct tok_str){ s.s + l->v[i].from, l->v[i].to - l->v[i].from }, out, invalid));
+    }
+    return 0;
+}
+
+int tok_fast_run(const struct tok_fast *f, struct tok_fast_mem *w, const uint8_t *s, size_t n, struct tok_ids *out, uint64_t *invalid)
+{
+    return run_level(f, w, 0, (struct tok_str){ s, n }, out, invalid);
 }

@@ -1,11 +1,11 @@
 /* normal.c -- normalizers: a text changed as a whole. */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
 
 #include "base/err.h"
 #include "tok/chars.h"
-#include "tok/split.h"
 #include "tok/steps.h"
 
 void tok_buf_put(struct tok_buf *b, const void *s, size_t n)
@@ -40,6 +40,70 @@ static int unicode(enum tok_norm_kind kind, struct tok_str s, struct tok_buf *ou
     tok_buf_put(out, p, (size_t)n);
     free(p);
     return 0;
+}
+
+/* Characters that NFC neither changes nor joins to what stands before them, a bit
+ * each.  Those that are not looked at one by one below (most of CJK, Hangul
+ * syllables, planes without decompositions) are such. */
+enum { PLAIN_END = 0x30000 };
+static uint8_t not_plain[PLAIN_END / 8];
+static pthread_once_t plain_once = PTHREAD_ONCE_INIT;
+
+static void mark(int32_t c)
+{
+    if (c >= 0 && c < PLAIN_END)
+        not_plain[c >> 3] |= (uint8_t)(1 << (c & 7));
+}
+
+static void look_at(int32_t c)
+{
+    utf8proc_int32_t d[32];
+    int last = 0;
+    utf8proc_ssize_t n = utf8proc_decompose_char(c, d, 32, UTF8PROC_DECOMPOSE | UTF8PROC_STABLE, &last);
+    if (n < 1 || n > 32 || utf8proc_get_property(c)->combining_class != 0) {
+        mark(c);
+        return;
+    }
+    for (utf8proc_ssize_t i = 1; i < n; i++)
+        mark(d[i]);
+    if (n > 1 || d[0] != c) {
+        n = utf8proc_normalize_utf32(d, n, UTF8PROC_COMPOSE | UTF8PROC_STABLE);
+        if (n != 1 || d[0] != c)
+            mark(c);
+    }
+}
+
+static void make_plain(void)
+{
+    static const struct { int32_t from, to; } look[] = { { 0xa0, 0x3400 }, { 0xa000, 0xac00 }, { 0xd7b0, 0xd800 }, { 0xf900, 0x20000 }, { 0x2f800, 0x2fa20 } };
+    for (size_t i = 0; i < sizeof look / sizeof *look; i++)
+        for (int32_t c = look[i].from; c < look[i].to; c++)
+            look_at(c);
+    for (int32_t c = 0x1100; c < 0x1200; c++)           /* jamo join into syllables */
+        mark(c);
+}
+
+size_t tok_steps_plain(const uint8_t *s, size_t n)
+{
+    size_t i = 0;
+    uint32_t c;
+    uint64_t eight;
+    pthread_once(&plain_once, make_plain);
+    while (i < n) {
+        if (n - i >= 8 && (memcpy(&eight, s + i, 8), (eight & 0x8080808080808080u) == 0)) {
+            i += 8;
+            continue;
+        }
+        if (s[i] < 0x80) {
+            i++;
+            continue;
+        }
+        int len = tok_utf8_char(s + i, n - i, &c);
+        if (len == 0 || (c < PLAIN_END && not_plain[c >> 3] >> (c & 7) & 1))
+            return i;
+        i += (size_t)len;
+    }
+    return n;
 }
 
 static int replace(const struct tok_norm *t, struct tok_regex_mem *mem, struct tok_str s, struct tok_buf *out)

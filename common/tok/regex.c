@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "tok/split.h"
+#include "tok/chars.h"
 
 struct tok_regex { pcre2_code *code; char *where; };
 
@@ -123,4 +123,36 @@ int tok_regex_next(struct tok_regex_walk *w, struct tok_regex_mem *m, size_t *fr
         return 1;
     }
     return 0;
+}
+
+/* One walk over a text of all characters; the number of the group that matched
+ * is the kind.  (The categories of another library would do but for characters
+ * that only the younger of the two knows.) */
+void tok_regex_kinds(uint32_t from, uint32_t to, uint8_t *kind)
+{
+    static const char groups[] = "([\\p{Lu}\\p{Lt}]+)|(\\p{Ll}+)|([\\p{Lm}\\p{Lo}]+)|(\\p{M}+)|(\\p{N}+)|([\\p{P}\\p{S}]+)";
+    uint8_t *text = malloc(4 * (size_t)(to - from));
+    size_t n = 0, pos = 0;
+    int code, rc;
+    PCRE2_SIZE at;
+    pcre2_code *re = pcre2_compile((PCRE2_SPTR)groups, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP, &code, &at, NULL);
+    pcre2_match_data *data = pcre2_match_data_create(8, NULL);
+    BUG_ON(text == NULL || re == NULL || data == NULL);
+    pcre2_jit_compile(re, PCRE2_JIT_COMPLETE);
+    for (uint32_t c = from; c < to; c++)
+        if (c < 0xd800 || c > 0xdfff)
+            n += tok_char_put(c, text + n);
+    memset(kind, TOK_KIND_REST, to - from);
+    while ((rc = pcre2_match(re, text, n, pos, PCRE2_NO_UTF_CHECK, data, NULL)) > 0) {
+        const PCRE2_SIZE *o = pcre2_get_ovector_pointer(data);
+        for (pos = o[0]; pos < o[1];) {
+            uint32_t c = 0;
+            pos += (size_t)tok_utf8_char(text + pos, n - pos, &c);
+            kind[c - from] = (uint8_t)(rc - 1);
+        }
+    }
+    BUG_ON(rc != PCRE2_ERROR_NOMATCH);
+    pcre2_match_data_free(data);
+    pcre2_code_free(re);
+    free(text);
 }

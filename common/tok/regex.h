@@ -38,4 +38,9 @@ struct tok_regex_walk { const struct tok_regex *re; const uint8_t *s; size_t n, 
 void tok_regex_begin(struct tok_regex_walk *w, const struct tok_regex *re, const uint8_t *s, size_t n);
 int tok_regex_next(struct tok_regex_walk *w, struct tok_regex_mem *m, size_t *from, size_t *to);
 
+/* The general categories as the expressions see them (Lu Lt, Ll, Lm Lo, M, N, P S),
+ * for kind[c - from] of the characters c of [from, to). */
+enum tok_kind { TOK_KIND_REST, TOK_KIND_UPPER, TOK_KIND_LOWER, TOK_KIND_LETTER, TOK_KIND_MARK, TOK_KIND_NUMBER, TOK_KIND_SIGN };
+void tok_regex_kinds(uint32_t from, uint32_t to, uint8_t *kind);
+
 #endif

@@ -9,7 +9,6 @@
 
 #include "base/err.h"
 #include "tok/chars.h"
-#include "tok/split.h"
 #include "tok/vocab_store.h"
 
 struct tok_slow {
@@ -96,6 +95,11 @@ void tok_slow_free(struct tok_slow *r)
 const struct tok_bpe *tok_slow_model(const struct tok_slow *r)
 {
     return r->model;
+}
+
+const struct tok_finder *tok_slow_finder(const struct tok_slow *r, _Bool normalized)
+{
+    return normalized ? r->normal : r->raw;
 }
 
 struct tok_slow_mem *tok_slow_mem_new(void)

@@ -19,6 +19,10 @@ int tok_slow_new(const struct tok_vocab *v, struct tok_slow **out);
 void tok_slow_free(struct tok_slow *r);
 const struct tok_bpe *tok_slow_model(const struct tok_slow *r);
 
+/* What looks for added tokens: those found in the raw text, or the others. */
+struct tok_finder;
+const struct tok_finder *tok_slow_finder(const struct tok_slow *r, _Bool normalized);
+
 /* Scratch of one thread; NULL when memory runs out. */
 struct tok_slow_mem;
 struct tok_slow_mem *tok_slow_mem_new(void);

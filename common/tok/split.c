@@ -9,130 +9,80 @@
 #include "tok/split.h"
 
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
-#include <utf8proc.h>
 
 #include "base/err.h"
+#include "tok/chars.h"
+#include "tok/regex.h"
+#include "tok/split_class.h"
 
 const char tok_split_o200k[] =
     "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
     "|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
     "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
 
-/* Bits of a character's class. */
-enum {
-    IN_U = 1,           /* Lu Lt Lm Lo M */
-    IN_W = 2,           /* Ll Lm Lo M */
-    LETTER = 4,
-    NUMBER = 8,
-    SPACE = 16,         /* White_Space */
-    BREAK = 32,         /* CR or LF, which are SPACE too */
-    OTHER = 64,         /* [^\s\p{L}\p{N}]: marks are OTHER too */
-    STOP = 128,         /* end of the text, or a byte that is no UTF-8 */
-};
-
 /* Classes of all characters in two levels: blocks of 256 of which few differ,
  * about 60 KiB that stay in the cache. */
 enum { N_BLOCKS = 0x110000 / 256, MAX_BLOCKS = 512 };
-static uint16_t block_of[N_BLOCKS];
-static uint8_t blocks[MAX_BLOCKS][256];
+uint16_t tok_class_block[N_BLOCKS];
+uint8_t tok_class_blocks[MAX_BLOCKS][256];
 static pthread_once_t table_once = PTHREAD_ONCE_INIT;
 
-static _Bool is_space(uint32_t c)
+static uint8_t classify(uint32_t c, uint8_t kind)
 {
-    return (c >= 9 && c <= 13) || c == ' ' || c == 0x85 || c == 0xa0 || c == 0x1680 ||
-           (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f ||
-           c == 0x205f || c == 0x3000;
-}
-
-static uint8_t classify(uint32_t c)
-{
-    if (is_space(c))
+    static const uint8_t class[] = {
+        [TOK_KIND_REST] = OTHER, [TOK_KIND_UPPER] = IN_U | LETTER, [TOK_KIND_LOWER] = IN_W | LETTER, [TOK_KIND_LETTER] = IN_U | IN_W | LETTER,
+        [TOK_KIND_MARK] = IN_U | IN_W | OTHER, [TOK_KIND_NUMBER] = NUMBER, [TOK_KIND_SIGN] = OTHER | SIGN,
+    };
+    if (tok_char_space(c))
         return c == '\r' || c == '\n' ? SPACE | BREAK : SPACE;
-    switch (utf8proc_category((utf8proc_int32_t)c)) {
-    case UTF8PROC_CATEGORY_LU:
-    case UTF8PROC_CATEGORY_LT:
-        return IN_U | LETTER;
-    case UTF8PROC_CATEGORY_LL:
-        return IN_W | LETTER;
-    case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO:
-        return IN_U | IN_W | LETTER;
-    case UTF8PROC_CATEGORY_MN:
-    case UTF8PROC_CATEGORY_MC:
-    case UTF8PROC_CATEGORY_ME:
-        return IN_U | IN_W | OTHER;
-    case UTF8PROC_CATEGORY_ND:
-    case UTF8PROC_CATEGORY_NL:
-    case UTF8PROC_CATEGORY_NO:
-        return NUMBER;
-    default:
-        return OTHER;
-    }
+    return class[kind];
 }
 
+/* Planes 4 to 13 are empty, 15 and 16 private. */
 static void make_table(void)
 {
+    static const struct { uint32_t from, to; } parts[] = { { 0, 0x40000 }, { 0xe0000, 0xe1000 } };
+    uint8_t *kind = calloc(0x110000, 1);
     int n = 0;
+    BUG_ON(kind == NULL);
+    for (int i = 0; i < 2; i++)
+        tok_regex_kinds(parts[i].from, parts[i].to, kind + parts[i].from);
     for (int b = 0; b < N_BLOCKS; b++) {
         uint8_t block[256];
         int i;
         for (i = 0; i < 256; i++)
-            block[i] = classify((uint32_t)(b * 256 + i));
-        for (i = 0; i < n && memcmp(blocks[i], block, 256) != 0; i++)
+            block[i] = classify((uint32_t)(b * 256 + i), kind[b * 256 + i]);
+        for (i = 0; i < n && memcmp(tok_class_blocks[i], block, 256) != 0; i++)
             ;
         if (i == n) {
             BUG_ON(n == MAX_BLOCKS);
-            memcpy(blocks[n++], block, 256);
+            memcpy(tok_class_blocks[n++], block, 256);
         }
-        block_of[b] = (uint16_t)i;
+        tok_class_block[b] = (uint16_t)i;
     }
+    free(kind);
 }
 
-int tok_utf8_char(const uint8_t *s, size_t n, uint32_t *cp)
+void tok_class_init(void)
 {
-    if (s[0] < 0x80) {
-        *cp = s[0];
-        return 1;
-    }
-    if (s[0] < 0xc2 || s[0] > 0xf4)
-        return 0;
-    if (n < 2 || (s[1] & 0xc0) != 0x80)
-        return 0;
-    if (s[0] < 0xe0) {
-        *cp = (uint32_t)(s[0] & 0x1f) << 6 | (s[1] & 0x3f);
-        return 2;
-    }
-    if (n < 3 || (s[2] & 0xc0) != 0x80)
-        return 0;
-    if (s[0] < 0xf0) {
-        *cp = (uint32_t)(s[0] & 0x0f) << 12 | (uint32_t)(s[1] & 0x3f) << 6 | (s[2] & 0x3f);
-        return *cp < 0x800 || (*cp >= 0xd800 && *cp < 0xe000) ? 0 : 3;
-    }
-    if (n < 4 || (s[3] & 0xc0) != 0x80)
-        return 0;
-    *cp = (uint32_t)(s[0] & 0x07) << 18 | (uint32_t)(s[1] & 0x3f) << 12 |
-          (uint32_t)(s[2] & 0x3f) << 6 | (s[3] & 0x3f);
-    return *cp < 0x10000 || *cp > 0x10ffff ? 0 : 4;
+    pthread_once(&table_once, make_table);
 }
 
-/* The class of the character at pos and its length. */
-static inline uint8_t class_at(const uint8_t *s, size_t n, size_t pos, int *len)
+size_t tok_split_invalid(const uint8_t *s, size_t n, size_t pos, uint64_t *bad)
 {
-    uint32_t cp;
-    if (pos >= n)
-        return STOP;
-    if (s[pos] < 0x80) {
-        *len = 1;
-        return blocks[0][s[pos]];
-    }
-    *len = tok_utf8_char(s + pos, n - pos, &cp);
-    return *len == 0 ? STOP : blocks[block_of[cp >> 8]][cp & 255];
+    int len;
+    size_t e = pos + 1;
+    while (e < n && class_at(s, n, e, &len) == STOP)
+        e++;
+    *bad += e - pos;
+    return e;
 }
 
 /* (?i:'s|'t|'re|'ve|'m|'ll|'d)? : no alternative begins another, so the first
  * that fits is the only one.  U+017F folds to s. */
-static size_t contraction(const uint8_t *s, size_t n, size_t pos)
+size_t tok_split_contraction(const uint8_t *s, size_t n, size_t pos)
 {
     if (pos + 1 >= n || s[pos] != '\'')
         return pos;
@@ -169,23 +119,23 @@ static size_t mixed_word(const uint8_t *s, size_t n, size_t pos, size_t *upper)
 
 /* Branches 1 and 2.  When neither form of branch 1 fits, no W stands in or
  * after the run of U, so W* of branch 2 is empty. */
-static size_t word(const uint8_t *s, size_t n, size_t pos, uint8_t c, int len)
+static inline size_t word(const uint8_t *s, size_t n, size_t pos, uint8_t c, int len, const _Bool tail)
 {
     size_t with = 0, without = 0, e, first = pos + (size_t)len;
     if (!(c & (LETTER | NUMBER | BREAK))) {
         e = mixed_word(s, n, first, &with);
         if (e > first)
-            return contraction(s, n, e);
+            return tail ? tok_split_contraction(s, n, e) : e;
     }
     if (c & (IN_U | IN_W)) {
         e = mixed_word(s, n, pos, &without);
         if (e > pos)
-            return contraction(s, n, e);
+            return tail ? tok_split_contraction(s, n, e) : e;
     }
     if (with > first)
-        return contraction(s, n, with);
+        return tail ? tok_split_contraction(s, n, with) : with;
     if (without > pos)
-        return contraction(s, n, without);
+        return tail ? tok_split_contraction(s, n, without) : without;
     return pos;
 }
 
@@ -221,24 +171,19 @@ static size_t spaces(const uint8_t *s, size_t n, size_t pos)
     return c == STOP || last == pos ? e : last;
 }
 
-size_t tok_split_next(const uint8_t *s, size_t n, size_t pos, uint64_t *bad)
+static inline size_t next(const uint8_t *s, size_t n, size_t pos, uint64_t *bad, const _Bool tail, const int digits)
 {
     int len = 0;
     size_t e;
-    pthread_once(&table_once, make_table);
     uint8_t c = class_at(s, n, pos, &len);
-    if (c == STOP) {
-        for (e = pos + 1; e < n && class_at(s, n, e, &len) == STOP; e++)
-            ;
-        *bad += e - pos;
-        return e;
-    }
-    e = word(s, n, pos, c, len);
+    if (c == STOP)
+        return tok_split_invalid(s, n, pos, bad);
+    e = word(s, n, pos, c, len, tail);
     if (e > pos)
         return e;
     if (c & NUMBER) {
         e = pos + (size_t)len;
-        for (int i = 1; i < 3 && class_at(s, n, e, &len) & NUMBER; i++)
+        for (int i = 1; i < digits && class_at(s, n, e, &len) & NUMBER; i++)
             e += (size_t)len;
         return e;
     }
@@ -247,6 +192,18 @@ size_t tok_split_next(const uint8_t *s, size_t n, size_t pos, uint64_t *bad)
     if (c & OTHER)
         return others(s, n, pos);
     return spaces(s, n, pos);
+}
+
+size_t tok_split_next(const uint8_t *s, size_t n, size_t pos, uint64_t *bad)
+{
+    tok_class_init();
+    return next(s, n, pos, bad, 1, 3);
+}
+
+size_t tok_split_tekken(const uint8_t *s, size_t n, size_t pos, uint64_t *bad)
+{
+    tok_class_init();
+    return next(s, n, pos, bad, 0, 1);
 }
 
 /* A space can only begin a piece or lie among white space, so after a visible

@@ -28,8 +28,4 @@ size_t tok_split_next(const uint8_t *s, size_t n, size_t pos, uint64_t *bad);
  * whole, so that threads may share a text. */
 size_t tok_split_cut(const uint8_t *s, size_t n, size_t from);
 
-/* Length of the UTF-8 character at s[0] (n > 0), 0 when the bytes are not one
- * (overlong, surrogate, over U+10FFFF or cut short); *cp when valid. */
-int tok_utf8_char(const uint8_t *s, size_t n, uint32_t *cp);
-
 #endif

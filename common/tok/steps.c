@@ -7,7 +7,6 @@
 #include "base/err.h"
 #include "tok/bytelevel.h"
 #include "tok/chars.h"
-#include "tok/split.h"
 
 void tok_pieces_put(struct tok_pieces *p, const uint8_t *s, size_t n, _Bool first)
 {

@@ -53,6 +53,9 @@ void tok_buf_free(struct tok_buf *b);
 int tok_steps_normal(const struct tok_norm *step, int n_steps, struct tok_regex_mem *mem, struct tok_str s,
                      struct tok_buf two[2], struct tok_str *out);
 
+/* The length of a beginning of s that is valid UTF-8 and surely in NFC; n when all is. */
+size_t tok_steps_plain(const uint8_t *s, size_t n);
+
 /* first: the piece begins where the text begins. */
 struct tok_piece_ref { const uint8_t *s; size_t n; _Bool first; };
 

@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "tok/bytelevel.h"
+#include "tok/chars.h"
 #include "tok/split.h"
 #include "tok/vocab_store.h"
 

@@ -11,7 +11,6 @@
 #include "base/fs.h"
 #include "base/json.h"
 #include "tok/bytelevel.h"
-#include "tok/split.h"
 #include "tok/vocab_read.h"
 
 /* The most ids a file may claim for the tokens it has: an id far beyond them is

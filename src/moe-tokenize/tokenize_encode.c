@@ -22,7 +22,7 @@ struct encode_opts {
     struct opt_common common;
     const char *tokenizer, *output, *docs;
     struct tok_load load;
-    _Bool eod, force, specials, template, slow;
+    _Bool eod, force, specials, template, slow, check;
     int64_t threads;
 };
 
@@ -38,6 +38,7 @@ static const struct opt encode_table[] = {
     { OPT_FLAG, 0, "specials", NULL, NULL, "names of special tokens in the text are tokens", AT(specials), 0, 0 },
     { OPT_FLAG, 0, "template", NULL, NULL, "put around each document what the vocabulary's template has", AT(template), 0, 0 },
     { OPT_FLAG, 0, "slow", NULL, NULL, "encode by the general way, without compiled splits", AT(slow), 0, 0 },
+    { OPT_FLAG, 0, "check", NULL, NULL, "encode by both ways and compare; nothing is written", AT(check), 0, 0 },
     { OPT_FLAG, 'f', "force", NULL, NULL, "replace PREFIX, or write binary to a terminal", AT(force), 0, 0 },
     { OPT_INT, 'j', "threads", "N", "0", "threads, 0 for all; the output does not depend on it", AT(threads), 0, 4096 },
     OPT_END
@@ -46,7 +47,7 @@ static const struct opt encode_table[] = {
 struct job {
     const struct encode_opts *o;
     struct tok_vocab *v;
-    struct tok_encoder *e;
+    struct tok_encoder *e, *other;      /* other: the slow way, with --check */
     struct tokenfile_writer *w;         /* NULL: stdout */
     int32_t eod;
     const char *eod_token;
@@ -71,13 +72,30 @@ static int emit(struct job *j, const int32_t *ids, size_t n, int64_t ends_doc)
     return ends_doc >= 0 && j->o->eod ? out_write(&j->eod, sizeof j->eod) : 0;
 }
 
+/* Names the first text, and in it the first id, that differs. */
+static int compare(struct job *j, const int32_t *ids, const int64_t *ends)
+{
+    const int32_t *ids2;
+    const int64_t *ends2;
+    int64_t begin = 0;
+    uint64_t invalid = 0;
+    TRY(tok_encode(j->other, j->span, (int64_t)j->n_spans, &ids2, &ends2, &invalid));
+    for (size_t i = 0; i < j->n_spans; begin = ends[i++])
+        for (int64_t k = begin; k < ends[i] || k < ends2[i]; k++)
+            if (k >= ends[i] || k >= ends2[i] || ids[k] != ids2[k])
+                return err_set(ERR_NO, "the two ways differ in a stretch of %zu bytes, at its token %lld", j->span[i].n, (long long)(k - begin));
+    return 0;
+}
+
 static int flush_slab(struct job *j)
 {
     const int32_t *ids;
     const int64_t *ends;
     int64_t begin = 0;
     TRY(tok_encode(j->e, j->span, (int64_t)j->n_spans, &ids, &ends, &j->invalid));
-    for (size_t i = 0; i < j->n_spans; i++) {
+    if (j->other != NULL)
+        TRY(compare(j, ids, ends));
+    for (size_t i = 0; i < j->n_spans && j->other == NULL; i++) {
         TRY(emit(j, ids + begin, (size_t)(ends[i] - begin), j->ends_doc[i]));
         begin = ends[i];
     }
@@ -268,7 +286,9 @@ static int encode_run(void *opts, int argc, char **argv)
         return err_set(ERR_USAGE, "--output: expected a prefix");
     if (to_file && o->eod)
         return err_set(ERR_USAGE, "--eod is for streams; a token file always has the end-of-document token");
-    if (!to_file)
+    if (o->check && (o->output != NULL || o->slow))
+        return err_set(ERR_USAGE, "--check writes nothing: neither --output nor --slow go with it");
+    if (!to_file && !o->check)
         TRY(out_binary(o->force));
     TRY(tokenize_vocab(o->tokenizer, &o->load, &j.v));
     if (to_file || o->eod)
@@ -276,7 +296,14 @@ static int encode_run(void *opts, int argc, char **argv)
     TRY_OUT(rc, open_inputs(&j, argv, argc));
     struct tok_how how = { (int)o->threads, o->specials, o->template, o->slow };
     TRY_OUT(rc, tok_encoder_new(j.v, &how, &j.e));
+    if (o->check) {
+        how.slow = 1;
+        TRY_OUT(rc, tok_encoder_new(j.v, &how, &j.other));
+    }
     TRY_OUT(rc, to_file ? encode_to_file(&j) : encode_all(&j));
+    if (o->check)
+        log_info("both ways give the same ids for %llu bytes%s", (unsigned long long)j.done,
+                 tok_encoder_is_fast(j.e) ? "" : "; this vocabulary has only the slow one");
     if (j.invalid > 0)
         log_warn("%llu bytes are no valid UTF-8; they are kept, as tokens of bytes", (unsigned long long)j.invalid);
 out:
@@ -287,6 +314,7 @@ out:
     free(j.span);
     free(j.ends_doc);
     tok_encoder_free(j.e);
+    tok_encoder_free(j.other);
     tok_vocab_free(j.v);
     return rc;
 }

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "tok/chars.h"
 #include "tok/split.h"
 
 static uint64_t counter;

@@ -1,0 +1,266 @@
+/* split_kin.c -- the splits of GPT-2, cl100k, Llama-3, Qwen, tekken and DeepSeek.
+ *
+ * They share their branches, so each is a few lines over the classes of
+ * split_class.h; the comments say why the engine would find the same. */
+#include "tok/split_kin.h"
+
+#include <string.h>
+
+#include "tok/split_class.h"
+
+/* [U+4E00-U+9FA5 U+3040-U+309F U+30A0-U+30FF] */
+static inline _Bool is_cjk(const uint8_t *s, size_t n, size_t pos)
+{
+    uint32_t c;
+    if (s[pos] < 0xe3 || s[pos] > 0xe9 || tok_utf8_char(s + pos, n - pos, &c) == 0)
+        return 0;
+    return (c >= 0x4e00 && c <= 0x9fa5) || (c >= 0x3040 && c <= 0x30ff);
+}
+
+/* DeepSeek's expressions apply in turn: what is between numbers and runs of
+ * CJK is a text of its own, so for its third expression a text ends there. */
+static inline uint8_t cls(const uint8_t *s, size_t n, size_t pos, int *len, const _Bool third)
+{
+    uint8_t c = class_at(s, n, pos, len);
+    return third && c != STOP && (c & NUMBER || is_cjk(s, n, pos)) ? STOP : c;
+}
+
+static inline size_t run(const uint8_t *s, size_t n, size_t pos, uint8_t of, const _Bool third)
+{
+    int len;
+    while (cls(s, n, pos, &len, third) & of)
+        pos += (size_t)len;
+    return pos;
+}
+
+static size_t numbers(const uint8_t *s, size_t n, size_t pos, int most)
+{
+    int len;
+    for (; most > 0 && class_at(s, n, pos, &len) & NUMBER; most--)
+        pos += (size_t)len;
+    return pos;
+}
+
+/* [^\s\p{L}\p{N}]+[\r\n]*, with "/" among the latter where slash. */
+static inline size_t others(const uint8_t *s, size_t n, size_t pos, uint8_t of, _Bool slash, const _Bool third)
+{
+    size_t e = run(s, n, pos, of, third);
+    if (e > pos)
+        while (e < n && (s[e] == '\r' || s[e] == '\n' || (slash && s[e] == '/')))
+            e++;
+    return e;
+}
+
+/* \s*[\r\n]+|\s+(?!\S)|\s+ : \s* takes the whole run and gives back until a
+ * break is left for [\r\n], so it is the last break that ends the piece, with
+ * "+" or without.  \s+(?!\S) gives back one character unless the text ends.
+ * (\s++$ first: then a run that ends the text is one piece.) */
+static inline size_t spaces(const uint8_t *s, size_t n, size_t pos, _Bool breaks, _Bool end_space, const _Bool third)
+{
+    size_t e = pos, last = pos, after_break = pos;
+    int len;
+    uint8_t c;
+    while ((c = cls(s, n, e, &len, third)) & SPACE) {
+        last = e;
+        e += (size_t)len;
+        if (c & BREAK)
+            after_break = e;
+    }
+    if (c == STOP && end_space)
+        return e;
+    if (breaks && after_break > pos)
+        return after_break;
+    return c == STOP || last == pos ? e : last;
+}
+
+/* C|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,k}| ?[^\s\p{L}\p{N}]+[\r\n]*|... */
+static size_t plain_next(const struct tok_split *k, const uint8_t *s, size_t n, size_t pos, uint64_t *bad)
+{
+    int len = 0, next_len;
+    uint8_t c = class_at(s, n, pos, &len);
+    size_t e;
+    if (c == STOP)
+        return tok_split_invalid(s, n, pos, bad);
+    if (s[pos] == '\'' && (e = tok_split_contraction(s, n, pos)) > pos)
+        return e;
+    if (c & LETTER)
+        return run(s, n, pos, LETTER, 0);
+    if (c & NUMBER)
+        return numbers(s, n, pos, k->digits);
+    if (!(c & BREAK) && class_at(s, n, pos + (size_t)len, &next_len) & LETTER)
+        return run(s, n, pos + (size_t)len, LETTER, 0);
+    if (s[pos] == ' ' && (e = others(s, n, pos + 1, OTHER, 0, 0)) > pos + 1)
+        return e;
+    if (c & OTHER)
+        return others(s, n, pos, OTHER, 0, 0);
+    return spaces(s, n, pos, 1, k->end_space, 0);
+}
+
+/* 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ */
+static size_t gpt2_next(const struct tok_split *k, const uint8_t *s, size_t n, size_t pos, uint64_t *bad)
+{
+    int len = 0;
+    uint8_t c = class_at(s, n, pos, &len);
+    (void)k;
+    if (c == STOP)
+        return tok_split_invalid(s, n, pos, bad);
+    if (s[pos] == '\'' && pos + 1 < n) {
+        if (strchr("stmd", s[pos + 1]) != NULL && s[pos + 1] != '\0')
+            return pos + 2;
+        if (pos + 2 < n && (memcmp(s + pos + 1, "re", 2) == 0 || memcmp(s + pos + 1, "ve", 2) == 0 || memcmp(s + pos + 1, "ll", 2) == 0))
+            return pos + 3;
+    }
+    size_t from = s[pos] == ' ' ? pos + 1 : pos;
+    uint8_t kind = class_at(s, n, from, &len) & (LETTER | NUMBER | OTHER);
+    if (kind != 0)
+        return run(s, n, from, kind, 0);
+    return spaces(s, n, pos, 0, 0, 0);
+}
+
+/* [!-/:-@\[-`{-~] */
+static _Bool is_ascii_sign(uint8_t c)
+{
+    return c > ' ' && c < 0x7f && tok_class_blocks[0][c] & SIGN;
+}
+
+/* The third expression of DeepSeek: pos when no branch fits the character there,
+ * which is of class c and len bytes. */
+static size_t deepseek_match(const uint8_t *s, size_t n, size_t pos, uint8_t c, int len)
+{
+    const uint8_t letter = LETTER | IN_U | IN_W;
+    size_t e = pos + 1;
+    int next_len;
+    if (is_ascii_sign(s[pos])) {
+        while (e < n && (uint8_t)((s[e] | 0x20) - 'a') < 26)
+            e++;
+        if (e > pos + 1)
+            return e;
+    }
+    /* [^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+ : a mark may be its first part or its second. */
+    if (!(c & (LETTER | SIGN | BREAK)) && cls(s, n, pos + (size_t)len, &next_len, 1) & letter)
+        return run(s, n, pos + (size_t)len, letter, 1);
+    if (c & letter)
+        return run(s, n, pos, letter, 1);
+    if (s[pos] == ' ' && (e = others(s, n, pos + 1, SIGN, 0, 1)) > pos + 1)
+        return e;
+    if (c & SIGN)
+        return others(s, n, pos, SIGN, 0, 1);
+    return c & SPACE ? spaces(s, n, pos, 1, 0, 1) : pos;
+}
+
+/* A run of characters that match nothing in the third expression is one piece. */
+static size_t deepseek_next(const struct tok_split *k, const uint8_t *s, size_t n, size_t pos, uint64_t *bad)
+{
+    int len = 0;
+    uint8_t c = class_at(s, n, pos, &len);
+    size_t e = pos;
+    if (c == STOP)
+        return tok_split_invalid(s, n, pos, bad);
+    if (c & NUMBER)
+        return numbers(s, n, pos, k->digits);
+    if (is_cjk(s, n, pos)) {
+        while (e < n && is_cjk(s, n, e))
+            e += 3;
+        return e;
+    }
+    if ((e = deepseek_match(s, n, pos, c, len)) > pos)
+        return e;
+    do {
+        e += (size_t)len;
+        c = cls(s, n, e, &len, 1);
+    } while (c != STOP && deepseek_match(s, n, e, c, len) == e);
+    return e;
+}
+
+static size_t o200k_next(const struct tok_split *k, const uint8_t *s, size_t n, size_t pos, uint64_t *bad)
+{
+    (void)k;
+    return tok_split_next(s, n, pos, bad);
+}
+
+static size_t tekken_next(const struct tok_split *k, const uint8_t *s, size_t n, size_t pos, uint64_t *bad)
+{
+    (void)k;
+    return tok_split_tekken(s, n, pos, bad);
+}
+
+/* ---- which one */
+
+#define CONTRACTION "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+#define MARK "[^\\r\\n\\p{L}\\p{N}]?"
+#define OTHERS "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*"
+#define SPACES "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LATIN_SIGN "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+"
+
+static const struct tok_split
+    gpt2 = { "gpt2", gpt2_next, 0, 0, 0, 0 },
+    cl100k_rust = { "cl100k", plain_next, 3, 1, 0, 1 },
+    llama3 = { "llama3", plain_next, 3, 1, 0, 0 },
+    two_digits = { "two digits", plain_next, 2, 1, 0, 0 },
+    qwen2 = { "qwen2", plain_next, 1, 1, 0, 0 },
+    deepseek = { "deepseek", deepseek_next, 3, 1, 0, 0 },
+    o200k = { "o200k", o200k_next, 3, 1, 1, 0 },
+    tekken = { "tekken", tekken_next, 1, 1, 1, 0 };
+
+/* The second cl100k is the spelling of exports to tokenizer.json: its single
+ * [\r\n] ends a piece at the same place as [\r\n]+ does. */
+static const struct { const char *expression; const struct tok_split *split; int dialects; } known[] = {
+    { "'(?:[sdmt]|ll|ve|re)| ?\\p{L}++| ?\\p{N}++| ?[^\\s\\p{L}\\p{N}]++|\\s++$|\\s+(?!\\S)|\\s", &gpt2, 1 << TOK_RUST },
+    { "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+", &gpt2, 1 << TOK_RUST | 1 << TOK_ONIG },
+    { "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}++|\\p{N}{1,3}+| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*+|\\s++$|\\s*[\\r\\n]|\\s+(?!\\S)|\\s", &cl100k_rust, 1 << TOK_RUST },
+    { CONTRACTION "|" MARK "\\p{L}+|\\p{N}{1,3}" OTHERS "|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+", &llama3, 1 << TOK_RUST | 1 << TOK_ONIG },
+    { CONTRACTION "|" MARK "\\p{L}+|\\p{N}{1,3}" OTHERS SPACES, &llama3, 1 << TOK_RUST | 1 << TOK_ONIG },
+    { CONTRACTION "|" MARK "\\p{L}+|\\p{N}{1,2}" OTHERS SPACES, &two_digits, 1 << TOK_RUST | 1 << TOK_ONIG },
+    { CONTRACTION "|" MARK "\\p{L}+|\\p{N}" OTHERS SPACES, &qwen2, 1 << TOK_RUST | 1 << TOK_ONIG },
+    { MARK UPPER "*" LOWER "+|" MARK UPPER "+" LOWER "*|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*" SPACES, &tekken, 1 << TOK_RUST | 1 << TOK_ONIG },
+    { tok_split_o200k, &o200k, 1 << TOK_RUST | 1 << TOK_ONIG },
+};
+
+static const char *const deepseek_steps[] = {
+    "\\p{N}{1,3}",
+    "[\xe4\xb8\x80-\xe9\xbe\xa5\xe3\x81\x80-\xe3\x82\x9f\xe3\x82\xa0-\xe3\x83\xbf]+",
+    LATIN_SIGN "|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
+};
+
+/* Expressions that match everything: to keep the matches and to isolate them is the same. */
+static _Bool isolates(const struct tok_pre *p, _Bool covers)
+{
+    return p->kind == TOK_SPLIT && p->expression != NULL &&
+           ((p->behavior == TOK_ISOLATED) || (covers && p->behavior == TOK_REMOVED && p->invert));
+}
+
+const struct tok_split *tok_split_find(const struct tok_pre *pre, int n, enum tok_dialect d)
+{
+    tok_class_init();
+    if (n == 3 && d == TOK_ONIG) {
+        for (int i = 0; i < 3; i++)
+            if (!isolates(&pre[i], 0) || strcmp(pre[i].expression, deepseek_steps[i]) != 0)
+                return NULL;
+        return &deepseek;
+    }
+    if (n != 1 || !isolates(&pre[0], 1))
+        return NULL;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(pre[0].expression, known[i].expression) == 0)
+            return known[i].dialects >> d & 1 ? known[i].split : NULL;
+    return NULL;
+}
+
+/* A space can only begin a piece or lie among white space, so after a visible
+ * character it begins one.  After a line feed only CR, LF, white space and (where
+ * slash) "/" can belong to the same piece, but where white space has no branch
+ * for line feeds (GPT-2) the run depends on what follows.  No branch looks at what
+ * comes before it. */
+size_t tok_split_kin_cut(const struct tok_split *k, const uint8_t *s, size_t n, size_t from)
+{
+    for (size_t i = from; i < n; i++) {
+        uint8_t a = s[i - 1], b = s[i];
+        if (b == ' ' && a > ' ' && a < 0x7f)
+            return i;
+        if (k->line_cut && a == '\n' && b > ' ' && b < 0x7f && !(k->slash && b == '/'))
+            return i;
+    }
+    return n;
+}

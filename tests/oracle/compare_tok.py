@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""compare_tok.py [NAME...] -- ids of moe-tokenize beside those of tokenizers, tiktoken, sentencepiece and mistral-common.
+
+Promises: one line per check, `ok`, `not ok` with the first difference, or `skip` with the reason; a last line
+`N passed, N failed, N skipped`.  ORACLE_TOKENIZERS names the folder of *.tokenizer.json.zst, ORACLE_UDHR that of the
+texts, ORACLE_TEXT further files to encode, ORACLE_SEEDS how many random tokenizers (100).
+
+Refuses: the network, and writing anywhere but in a temporary folder.
+"""
+import base64
+import glob
+import json
+import os
+import random
+import struct
+import subprocess
+import sys
+import tempfile
+import unicodedata
+
+import mistral_common
+import sentencepiece
+import tiktoken
+from mistral_common.tokens.tokenizers.tekken import Tekkenizer
+from tokenizers import Tokenizer
+
+import make_tok_cases
+import tok_cases
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TREE = os.path.dirname(os.path.dirname(HERE))
+SHARED = os.path.join(TREE, "..", "shared", "data")
+PROGRAM = os.path.join(TREE, "bin", "moe-tokenize")
+MISTRAL = os.path.join(os.path.dirname(mistral_common.__file__), "data")
+
+
+class Skip(Exception):
+    """The check cannot be made here; the message says why."""
+
+
+class Differs(Exception):
+    """The answer is no; the message names the first difference."""
+
+
+def ours(args, text):
+    done = subprocess.run([PROGRAM, "encode", "-f", "-q", "-j", "1", *args], input=text.encode(), capture_output=True, check=False)
+    if done.returncode:
+        raise Differs(done.stderr.decode(errors="replace").strip())
+    return list(struct.unpack(f"<{len(done.stdout) // 4}i", done.stdout))
+
+
+def same(what, want, got):
+    if want == got:
+        return
+    at = next((i for i, (a, b) in enumerate(zip(want, got)) if a != b), min(len(want), len(got)))
+    raise Differs(f"{what}: id {at} of {len(want)}: {want[at:at + 4]}, ours {got[at:at + 4]}")
+
+
+def texts():
+    """24 languages, code, random characters that are assigned, and characters that make trouble."""
+    rnd = random.Random(7)
+    udhr = os.environ.get("ORACLE_UDHR", os.path.join(SHARED, "udhr"))
+    for name, paths in (("languages", sorted(glob.glob(os.path.join(udhr, "*.txt")))),
+                        ("code", sorted(glob.glob(os.path.join(TREE, "common", "tok", "*.c")))),
+                        ("given", os.environ.get("ORACLE_TEXT", "").split())):
+        text = ""
+        for p in paths:
+            with open(p, encoding="utf-8", newline="") as f:
+                text += f.read()
+        if text:
+            yield name, text
+    assigned = [chr(c) for c in range(0x110000) if unicodedata.category(chr(c)) not in ("Cs", "Cn")]
+    yield "random", "".join(rnd.choice(assigned) for _ in range(60000))
+    yield "mixed", "".join(rnd.choice(assigned) if rnd.random() < .2 else rnd.choice(tok_cases.ALPHABET) for _ in range(60000))
+    yield "special", "a<|endoftext|>b <think> x</think><｜fim▁begin｜> <tool_call>\n <s> </s> [INST] a\n  "
+
+
+def every_text(args, encode):
+    for name, text in texts():
+        want = encode(text)
+        for slow in ([], ["--slow"]):
+            same(" ".join([name, *slow]), want, ours([*args, *slow], text))
+
+
+def real(name):
+    def check(tmp):
+        folder = os.environ.get("ORACLE_TOKENIZERS", os.path.join(SHARED, "tokenizers"))
+        packed, path = os.path.join(folder, f"{name}.tokenizer.json.zst"), os.path.join(tmp, "tokenizer.json")
+        if not os.path.exists(packed):
+            raise Skip(f"no {packed}")
+        subprocess.run(["zstd", "-dqf", packed, "-o", path], check=True)
+        t = Tokenizer.from_file(path)
+        t.encode_special_tokens = True
+        every_text(["-t", path], lambda x: t.encode(x, add_special_tokens=False).ids)
+    return check
+
+
+def sp_model(name):
+    def check(_):
+        path = os.path.join(MISTRAL, name)
+        if not os.path.exists(path):
+            raise Skip(f"this mistral-common has no {name}")
+        s = sentencepiece.SentencePieceProcessor(model_file=path)
+        every_text(["-t", path], s.encode)
+    return check
+
+
+def tekken(_):
+    path = os.path.join(MISTRAL, "tekken_240718.json")
+    if not os.path.exists(path):
+        raise Skip("this mistral-common has no tekken_240718.json")
+    t = Tekkenizer.from_file(path)
+    every_text(["-t", path], lambda x: t.encode(x, False, False))
+
+
+def scheme(name):
+    def check(tmp):
+        path = os.path.join(MISTRAL, "tekken_240718.json")
+        if not os.path.exists(path):
+            raise Skip("this mistral-common has no tekken_240718.json")
+        with open(path, encoding="utf-8") as f:
+            table = {base64.b64decode(t["token_bytes"]): t["rank"] for t in json.load(f)["vocab"]}
+        ranks, ids = os.path.join(tmp, "ranks"), os.path.join(tmp, "ids.json")
+        with open(ranks, "w", encoding="ascii") as f:
+            f.write("".join(f"{make_tok_cases.b64(t)} {i}\n" for t, i in table.items()))
+        with open(ids, "w", encoding="ascii") as f:
+            json.dump({"<|endoftext|>": len(table) + 5}, f)
+        e = tiktoken.Encoding(name, pat_str=make_tok_cases.SCHEMES[name], mergeable_ranks=table, special_tokens={"<|endoftext|>": len(table) + 5})
+        args = ["-t", ranks, "--scheme", name, "--special-ids", ids]
+        every_text(args, lambda x: e.encode(x, disallowed_special=()))
+        same("special", e.encode("a<|endoftext|>b", allowed_special="all"), ours([*args, "--specials"], "a<|endoftext|>b"))
+    return check
+
+
+def random_tokenizers(tmp):
+    path = os.path.join(tmp, "tokenizer.json")
+    done = 0
+    for seed in range(int(os.environ.get("ORACLE_SEEDS", "100"))):
+        rnd = random.Random(seed)
+        spec = tok_cases.tokenizer(rnd)
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump(spec, f)
+        t = Tokenizer.from_file(path)
+        for i in range(8):
+            x, specials, template = tok_cases.text(rnd, rnd.randrange(80)), i % 2 == 1, i % 4 > 1
+            t.encode_special_tokens = not specials
+            try:
+                want = t.encode(x, add_special_tokens=template).ids
+            except BaseException:       # the package's own panic
+                continue
+            same(f"seed {seed}: {x!r}", want, ours(["-t", path, *(["--specials"] if specials else []), *(["--template"] if template else [])], x))
+            done += 1
+    if done < 4 * seed:
+        raise Differs(f"only {done} texts could be compared")
+
+
+def golden(tmp):
+    make_tok_cases.main(tmp)
+    for a, b in zip(*(open(os.path.join(d, "cases.jsonl"), encoding="utf-8") for d in (tmp, make_tok_cases.GOLDEN)), strict=True):
+        a, b = json.loads(a), json.loads(b)
+        if a.get("docs") != b.get("docs") and "vocabulary_base64" not in a:
+            raise Differs("a golden document has other ids now")
+
+
+CHECKS = [("the packages make the golden cases again", golden), ("random tokenizers of tokenizers", random_tokenizers)]
+CHECKS += [(f"tokenizers and {n}", real(n)) for n in ("qwen3", "deepseek_v3", "gptoss")]
+CHECKS += [(f"tiktoken and the scheme {n}", scheme(n)) for n in make_tok_cases.SCHEMES]
+CHECKS += [("mistral-common and tekken.json", tekken)]
+CHECKS += [(f"sentencepiece and {n}", sp_model(n)) for n in ("tokenizer.model.v1", "mistral_instruct_tokenizer_240323.model.v3")]
+
+
+def main(argv):
+    passed = failed = skipped = 0
+    for name, check in CHECKS:
+        if argv[1:] and not any(a in name for a in argv[1:]):
+            continue
+        with tempfile.TemporaryDirectory() as tmp:
+            try:
+                check(tmp)
+                passed += 1
+                print(f"ok {name}", flush=True)
+            except Skip as e:
+                skipped += 1
+                print(f"skip {name}: {e}", flush=True)
+            except (Differs, OSError, KeyError, ValueError, RuntimeError, subprocess.CalledProcessError) as e:
+                failed += 1
+                print(f"not ok {name}: {e}", flush=True)
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
+    return 0 if passed and not failed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
