@@ -117,23 +117,34 @@ near() {
 	same_tensors run/ckpt/step-00000009 again/ckpt/step-00000009
 }
 
-@test "a checkpoint of any layout loads on any other, bit for bit" {
-	# Step 3 on one rank; three other layouts load it, save it again without a
-	# step in between, and the bytes are the same.
-	for how in '2 mesh.efsdp=2' '2 mesh.ep=2' '4 mesh.replicas=2 mesh.ep=2 train.micro_tokens=64'; do
+# resave N FROM TO ARG...: loads the newest checkpoint on N ranks and saves what
+# they then hold as another run.
+resave() {
+	local n=$1 from=$2 to=$3
+	shift 3
+	mpirun --allow-run-as-root --oversubscribe --mca mpi_yield_when_idle 1 -q -n "$n" "$MOE_BUILD/unit/test_train_ranks" resave \
+		"$from" "$to" tiny.yaml "$@" < /dev/null
+}
+
+@test "a checkpoint of any layout loads on any other, parameters and optimizer state bit for bit, twice in a row" {
+	layouts=('1 mesh.ep=1' '2 mesh.ep=2' '2 mesh.replicas=2 mesh.split_replicas=true' '4 mesh.efsdp=2 mesh.ep=2 train.micro_tokens=64')
+	[ -z "${MOE_LONG-}" ] || layouts+=('2 mesh.efsdp=2' '4 mesh.replicas=2 mesh.ep=2 train.micro_tokens=64')
+	for ((from = 0; from < ${#layouts[@]}; from++)); do
 		# shellcheck disable=SC2086
-		set -- $how
-		n=$1
-		shift
-		rm -rf run
-		passes train run train.steps=3 optim.schedule.kind=constant
-		cp -r run/ckpt/step-00000003 before
-		passes ranks "$n" run "$@" train.steps=4 optim.schedule.kind=constant
-		passes ranks "$n" again "$@" train.steps=4 optim.schedule.kind=constant
-		losses run | tail -n 1 > got
-		losses again | tail -n 1 > want
-		near got want
-		rm -rf before again
+		set -- ${layouts[from]}
+		passes ranks "$1" "from$from" "${@:2}" train.steps=3 optim.schedule.kind=constant eval.every=0
+		for ((to = 0; to < ${#layouts[@]}; to++)); do
+			# shellcheck disable=SC2086
+			set -- ${layouts[to]}
+			passes resave "$1" "from$from" "to$from$to" "${@:2}"
+			passes moe-ckpt diff "from$from" "to$from$to"
+		done
+		# And once more, from what the last of them has written.
+		to=$(((from + 3) % ${#layouts[@]}))
+		# shellcheck disable=SC2086
+		set -- ${layouts[to]}
+		passes resave "$1" "to$from$((${#layouts[@]} - 1))" "twice$from" "${@:2}"
+		passes moe-ckpt diff "from$from" "twice$from"
 	done
 }
 
@@ -258,4 +269,25 @@ within() {
 	[ $status -eq 75 ]
 	[ "$(grep -c 'run the same command again' log)" -eq 1 ]
 	passes moe-ckpt verify run
+}
+
+@test "top draws a run of several ranks from its files: once into a pipe, each second on a terminal until q" {
+	passes ranks 2 run mesh.ep=2 eval.every=3
+	passes moe-train top run
+	[ "$(printf '%s\n' "${lines[0]}")" = 'run: done, step 9 of 9 (100 %), 2.3 k tokens, restarts 0' ] || says 'run: done, step 9 of 9'
+	says 'tokens/s'
+	says 'fullest expert over the mean, a cell a layer'
+	says 'held out held: loss'
+	says 'for other ranks'
+	[[ $output != *$'\033'* ]]
+	passes ranks 2 run mesh.ep=2 eval.every=3
+	fails_with 66 moe-train top absent
+	command -v script > /dev/null 2>&1 || skip "script is not installed"
+	(
+		sleep 1.5
+		printf q
+	) | TERM=xterm timeout 20 script -qec 'moe-train top run' screen > /dev/null
+	grep -q 'q leaves' screen
+	grep -q $'\033\[?1049l' screen
+	[ "$(grep -c 'step 9 of 9' screen)" -ge 2 ]
 }

@@ -7,7 +7,8 @@
 #include "ckpt/load.h"
 #include "train/trainer.h"
 
-extern const struct opt_cmd train_run_cmd, train_eval_cmd, train_sample_cmd, train_grad_cmd, train_verify_cmd, train_status_cmd;
+extern const struct opt_cmd train_run_cmd, train_eval_cmd, train_sample_cmd, train_grad_cmd, train_verify_cmd, train_status_cmd,
+    train_top_cmd;
 
 #define TRAIN_DEVICE_OPTS(T)                                                                     \
     { OPT_STR, 0, "device", "NAME", "cpu", "cpu, or ref (slow, the specification)",              \

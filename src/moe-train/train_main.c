@@ -93,7 +93,8 @@ out:
 
 int main(int argc, char **argv)
 {
-    const struct opt_cmd cmds[] = { train_run_cmd, train_eval_cmd, train_sample_cmd, train_grad_cmd, train_verify_cmd, train_status_cmd };
+    const struct opt_cmd cmds[] = { train_run_cmd, train_eval_cmd, train_sample_cmd, train_grad_cmd, train_verify_cmd, train_status_cmd,
+                                    train_top_cmd };
 
     return opt_main("moe-train", "trains mixture-of-experts language models", cmds, sizeof cmds / sizeof cmds[0], argc, argv);
 }

@@ -12,10 +12,8 @@
 #include "base/out.h"
 #include "base/progress.h"
 #include "base/units.h"
-#include "ckpt/run.h"
 #include "train_cmds.h"
-#include "train/lock.h"
-#include "train/metrics.h"
+#include "train_facts.h"
 
 struct status_opts {
     struct opt_common common;
@@ -64,30 +62,7 @@ static int last_losses(struct arena *a, const char *run, double *v, int n)
     return n_all < n ? n_all : k;
 }
 
-struct facts {
-    struct heartbeat h;
-    _Bool live;
-    char owner[256];
-    int64_t *steps;
-    int n_steps;
-    const char *state;          /* running, stopped, done, failed, killed */
-};
-
-static int gather(struct arena *a, const char *run, struct facts *f)
-{
-    if (!fs_is_dir(run))
-        return err_set(ERR_NOINPUT, "%s: no such run", run);
-    if (!fs_exists(fs_join(a, run, "heartbeat.json")))
-        return err_set(ERR_NOINPUT, "%s: not a run: it has no heartbeat.json", run);
-    TRY(metrics_heartbeat_read(run, &f->h));
-    f->live = lock_peek(run, f->owner, sizeof f->owner);
-    TRY(ckpt_list_steps(a, run, &f->steps, &f->n_steps));
-    /* A heartbeat that says "running" without a live owner tells of a kill. */
-    f->state = strcmp(f->h.state, "running") == 0 && !f->live ? "killed" : f->h.state;
-    return 0;
-}
-
-static int print_json(const struct facts *f)
+static int print_json(const struct train_facts *f)
 {
     struct json_out *j = json_new();
 
@@ -114,7 +89,7 @@ static int print_json(const struct facts *f)
     return rc;
 }
 
-static int print_human(struct arena *a, const char *run, const struct facts *f)
+static int print_human(struct arena *a, const char *run, const struct train_facts *f)
 {
     double v[SPARK];
     int n = last_losses(a, run, v, SPARK);
@@ -125,8 +100,7 @@ static int print_human(struct arena *a, const char *run, const struct facts *f)
                    f->h.steps, f->h.steps ? 100.0 * (double)f->h.step / (double)f->h.steps : 0.0, units_count(b[0], f->h.tokens),
                    f->h.restart));
     if (f->live) {
-        double eta = f->h.tok_s > 0 && f->h.step > f->h.started_at
-            ? (double)(f->h.steps - f->h.step) * ((double)f->h.tokens / (double)f->h.step) / f->h.tok_s : NAN;
+        double eta = train_facts_eta(f);
         TRY(out_printf("  owner     %s, last sign of life %.0f s ago\n", f->owner, age));
         if (isfinite(eta))
             TRY(out_printf("  speed     %s tokens/s, %s left\n", units_count(b[0], (int64_t)f->h.tok_s), units_seconds(b[1], eta)));
@@ -148,8 +122,8 @@ static int run(void *p, int argc, char **argv)
     int rc = 0;
 
     for (int i = 0; i < argc && rc >= 0; i++) {
-        struct facts f = { 0 };
-        rc = gather(a, argv[i], &f);
+        struct train_facts f = { .live = 0 };
+        rc = train_facts_read(a, argv[i], &f);
         if (rc >= 0)
             rc = o->json ? print_json(&f) : print_human(a, argv[i], &f);
     }

@@ -1,7 +1,11 @@
 /* test_train_ranks.c -- what the ranks of a step say to each other, counted.
  *
- * By itself: how replicas share the parts of an owner.  The other form is for
+ * By itself: how replicas share the parts of an owner.  The other forms are for
  * tests/ranks.bats, under mpirun:
+ *
+ * test_train_ranks resave FROM TO CONFIG [KEY=VALUE...]
+ *      loads the newest checkpoint of the run FROM and saves what the ranks then
+ *      hold in the run TO
  *
  * test_train_ranks count CONFIG [KEY=VALUE...]
  *      makes three steps (STEPS) of one micro-batch a rank on made-up tokens and prints, of the last one,
@@ -27,6 +31,7 @@
 #include "optim/optim.h"
 #include "shard/footprint.h"
 #include "shard/sharing.h"
+#include "train/state.h"
 #include "train/trainer.h"
 
 enum { N_STEPS = 3, MAX_STEPS = 64 };
@@ -162,6 +167,30 @@ static int count_main(int argc, char **argv)
     return 0;
 }
 
+static int resave_main(int argc, char **argv)
+{
+    struct run_config c;
+    struct comm *world;
+    struct trainer *t;
+    struct ckpt *k;
+
+    must(run_config_load(argv[4], argv + 5, argc - 5, &c));
+    must(comm_open("mpi", NULL, &world));
+    struct trainer_options o = { .what = TRAINER_MODEL | TRAINER_GRADS | TRAINER_OPTIM | TRAINER_DATA, .device = "cpu", .threads = 1,
+                                 .world = world };
+    must(trainer_open(&c, &o, &t));
+    must(ckpt_open(argv[2], CKPT_NEED_MANIFEST, &k));
+    must(state_load(t, k));
+    struct run_identity id = { .tool = "test", .argv = argv, .argc = argc, .run_id = ckpt_manifest(k)->info.run_id,
+                               .plan = plan_hash(t->plan) };
+    must(state_save(t, argv[3], &id, 0));
+    ckpt_close(k);
+    trainer_close(t);
+    comm_close(world);
+    run_config_fini(&c);
+    return 0;
+}
+
 /* ---- sharing.h */
 
 static double ns_flops(const void *ctx, const struct param *p)
@@ -221,5 +250,7 @@ int main(int argc, char **argv)
 
     if (argc > 2 && !strcmp(argv[1], "count"))
         return count_main(argc, argv);
+    if (argc > 4 && !strcmp(argv[1], "resave"))
+        return resave_main(argc, argv);
     return cmocka_run_group_tests_name("train_ranks", tests, NULL, NULL);
 }
