@@ -98,6 +98,17 @@ whole() { [ ! -L run/latest ] || passes moe-ckpt verify -q run; }
 	goes_on
 }
 
+@test "a rank that is killed while it saves: the checkpoint before it is whole, the same command goes on" {
+	need_preload fault
+	D=$(pwd -P)
+	for fault in 1:2 1:6 0:9; do
+		run faulty "${fault%:*}" LD_PRELOAD="$FAULT" MOE_FAULT_DIR="$D/run/ckpt" MOE_FAULT="any:${fault#*:}:KILL" --
+		[ "$status" -ne 0 ]
+		whole
+	done
+	goes_on
+}
+
 @test "a number that is not finite on one rank is found out: rank, host and step, nothing updated" {
 	need_preload nan
 	faulty 1 LD_PRELOAD="$FAULT" MOE_NAN_LOG=calls -- train.steps=4 optim.schedule.kind=constant checkpoint.every=0 eval.every=0
@@ -134,6 +145,13 @@ whole() { [ ! -L run/latest ] || passes moe-ckpt verify -q run; }
 	chmod +x moe-other
 	fails_with 2 $MPIRUN -n 1 moe-train $args -c tiny.yaml : -n 1 ./moe-other $args -c tiny.yaml
 	says 'rank 1 has another program than rank 0'
+	# A plan for other work, and one for another mesh.
+	moe-shard plan -c tiny.yaml --ranks 2 mesh.ep=2 > plan
+	moe-shard plan -c tiny.yaml --ranks 2 mesh.efsdp=2 > plan.other
+	run --separate-stderr $MPIRUN -n 1 moe-train $args -c tiny.yaml --plan plan : -n 1 moe-train $args -c tiny.yaml --plan plan.other
+	[ "$status" -eq 2 ]
+	[ "${#stderr_lines[@]}" -eq 1 ]
+	says "rank 1 on $(hostname): plan.other: "
 	[ ! -e run ]
 }
 

@@ -15,7 +15,9 @@
  *        KIND MEASURED FORMULA   bytes, of the rank that has most: gather (weights
  *                          received), reduce (gradients sent), replicas, dispatch
  *        memory PLANNED USED FORMULA   bytes of the rank that has most
- *        waited SHARE      of the step, mean of the ranks, median of the steps */
+ *        waited SHARE      of the step, mean of the ranks, median of the steps
+ *        step SECONDS      median, of the slowest rank
+ *      THREADS, 1 without it, says how many each rank has */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,6 +44,13 @@ static void must(int rc)
         return;
     fprintf(stderr, "%s\n", err_msg());
     exit(err_status(rc));
+}
+
+static int from_env(const char *name, int otherwise)
+{
+    const char *s = getenv(name);
+
+    return s ? atoi(s) : otherwise;
 }
 
 static struct comm_counts less(const struct comm_counts *a, const struct comm_counts *b)
@@ -113,17 +122,19 @@ static int count_main(int argc, char **argv)
     struct step_facts f;
     struct comm_counts grads = { .wait_s = 0 }, update = grads, at;
     enum { NORM, SPREAD, OTHER, BUCKETS, GATHER, REDUCE, REPLICAS, DISPATCH, PLANNED, USED, N };
-    double most[N] = { 0 }, share[MAX_STEPS], formula;
-    int n_steps = getenv("STEPS") ? atoi(getenv("STEPS")) : N_STEPS;
+    double most[N] = { 0 }, share[MAX_STEPS], step_s[MAX_STEPS], formula;
+    int n_steps = from_env("STEPS", N_STEPS);
+
+    n_steps = n_steps > MAX_STEPS ? MAX_STEPS : n_steps;
 
     must(run_config_load(argv[2], argv + 3, argc - 3, &c));
     c.tokenizer = NULL;
     must(comm_open("mpi", NULL, &world));
     struct trainer_options o = { .what = TRAINER_MODEL | TRAINER_GRADS | TRAINER_OPTIM | TRAINER_DATA | TRAINER_SYNTHETIC,
-                                 .device = "cpu", .threads = 1, .world = world };
+                                 .device = "cpu", .threads = from_env("THREADS", 1), .world = world };
     must(trainer_open(&c, &o, &t));
     trainer_init(t);
-    for (int i = 0; i < n_steps && i < MAX_STEPS; i++) {
+    for (int i = 0; i < n_steps; i++) {
         double t0 = now();
         at = counts(t);
         must(trainer_gradients(t, &f));
@@ -132,7 +143,8 @@ static int count_main(int argc, char **argv)
         must(trainer_update(t, &f));
         at = counts(t);
         update = less(&at, &mid);
-        share[i] = (grads.wait_s + update.wait_s) / (now() - t0);
+        step_s[i] = now() - t0;
+        share[i] = (grads.wait_s + update.wait_s) / step_s[i];
     }
     formulas(t, &w, &formula);
     int64_t split = 0;
@@ -155,12 +167,14 @@ static int count_main(int argc, char **argv)
     most[USED] = (double)mem_used(t->mem);
     must(comm_all_reduce(world, most, N, DT_F64, COMM_MAX));
     must(comm_all_reduce(world, share, n_steps, DT_F64, COMM_SUM));
+    must(comm_all_reduce(world, step_s, n_steps, DT_F64, COMM_MAX));
     qsort(share, (size_t)n_steps, sizeof *share, by_value);
+    qsort(step_s, (size_t)n_steps, sizeof *step_s, by_value);
     if (comm_rank(world) == 0)
         printf("update %.0f %.0f %.0f\nbuckets %.0f\ngather %.0f %.0f\nreduce %.0f %.0f\nreplicas %.0f %.0f\ndispatch %.0f %.0f\n"
-               "memory %.0f %.0f %.0f\nwaited %.3f\n", most[NORM], most[SPREAD], most[OTHER], most[BUCKETS], most[GATHER],
+               "memory %.0f %.0f %.0f\nwaited %.3f\nstep %.4f\n", most[NORM], most[SPREAD], most[OTHER], most[BUCKETS], most[GATHER],
                w.gather_fwd + w.gather_bwd, most[REDUCE], w.reduce, most[REPLICAS], w.replicas, most[DISPATCH], w.dispatch,
-               most[PLANNED], most[USED], formula, share[n_steps / 2] / comm_size(world));
+               most[PLANNED], most[USED], formula, share[n_steps / 2] / comm_size(world), step_s[n_steps / 2]);
     trainer_close(t);
     comm_close(world);
     run_config_fini(&c);
