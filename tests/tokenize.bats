@@ -249,6 +249,58 @@ field() { printf '%s' "$output" | sed 's/[,{]/\n/g' | sed -n "s/^\"$1\"://p" | h
 	says 'byte 0x00 has no token'
 }
 
+# ranks_file: 256 bytes, then merges that reach " the" in two ways, runs of "=" and spaces.
+ranks_file() {
+	local i=0 t
+	while [ $i -lt 256 ]; do
+		printf '%s %d\n' "$(printf "\\$(printf %03o $i)" | base64)" $i
+		i=$((i + 1))
+	done
+	for t in th the ' t' ' th' ' the' '==' '===' '====' '  ' '    ' 12 123 Ü; do
+		printf '%s %d\n' "$(printf %s "$t" | base64)" $i
+		i=$((i + 1))
+	done
+}
+
+@test "ranks imported as tokenizer.json give the same ids, and exported ranks the same file" {
+	ranks_file > ranks
+	printf '{"<e>": 400}' > ids
+	{ cat text; printf 'the =====  ========= \n  x\n   \n the12345 isn'"'"'t  '; } > more
+	for s in gpt2 cl100k o200k llama3 qwen2 tekken kimi; do
+		passes moe-tokenize import -o $s.json --scheme $s --special-ids ids ranks
+		says '401 ids, 131 of them unused'
+		moe-tokenize encode -q --specials -t $s.json more > a
+		moe-tokenize encode -q --specials -t ranks --scheme $s --special-ids ids more > b
+		same a b
+		moe-tokenize decode -t $s.json < a > back
+		same more back
+	done
+	passes moe-tokenize export -o again --scheme gpt2 --special-ids ids ranks
+	same ranks again
+	passes moe-tokenize encode -q -t again --scheme gpt2 --special-ids again.json more
+	fails_with 73 moe-tokenize export -o again --scheme gpt2 ranks
+	fails_with 73 moe-tokenize import -o gpt2.json --scheme gpt2 ranks
+	fails_with 65 moe-tokenize export -o no tok.json
+	says 'list of merges'
+	[ ! -e no ]
+}
+
+@test "import says which entries their own text does not give" {
+	passes moe-tokenize import tok.json
+	says '0 that their own text does not give'
+	{ ranks_file; printf '%s 300\n' "$(printf zzz | base64)"; } > ranks
+	passes moe-tokenize import -o copy.json --scheme gpt2 ranks
+	# No merge reaches "zzz", but a whole piece is looked up first.
+	printf 'zzz' | moe-tokenize encode -t copy.json > stream
+	[ "$(le 4 0 1 stream)" = 300 ]
+	sed 's/"ignore_merges": true/"ignore_merges": false/' copy.json > lists.json
+	passes moe-tokenize import lists.json
+	says '1 that their own text does not give'
+	says 'id 300'
+	printf 'zzz' | moe-tokenize encode -t lists.json > stream
+	[ "$(stat -c %s stream)" = 12 ]
+}
+
 @test "another vocabulary does not decode a token file" {
 	moe-tokenize encode -q -t tok.json -o set text
 	moe-tokenize train -q --vocab-size 390 -o other.json text

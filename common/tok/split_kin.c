@@ -210,6 +210,9 @@ static const struct { const char *expression; const struct tok_split *split; int
     { "'(?:[sdmt]|ll|ve|re)| ?\\p{L}++| ?\\p{N}++| ?[^\\s\\p{L}\\p{N}]++|\\s++$|\\s+(?!\\S)|\\s", &gpt2, 1 << TOK_RUST },
     { "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+", &gpt2, 1 << TOK_RUST | 1 << TOK_ONIG },
     { "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}++|\\p{N}{1,3}+| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*+|\\s++$|\\s*[\\r\\n]|\\s+(?!\\S)|\\s", &cl100k_rust, 1 << TOK_RUST },
+    /* and the first two as moe-tokenize import writes them */
+    { "'(?:[sdmt]|ll|ve|re)| ?\\p{L}++| ?\\p{N}++| ?[^\\s\\p{L}\\p{N}]++|\\s++\\z|\\s+(?!\\S)|\\s", &gpt2, 1 << TOK_ONIG },
+    { "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}++|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*+|\\s++\\z|\\s*[\\r\\n]|\\s+(?!\\S)|\\s", &cl100k_rust, 1 << TOK_ONIG },
     { CONTRACTION "|" MARK "\\p{L}+|\\p{N}{1,3}" OTHERS "|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+", &llama3, 1 << TOK_RUST | 1 << TOK_ONIG },
     { CONTRACTION "|" MARK "\\p{L}+|\\p{N}{1,3}" OTHERS SPACES, &llama3, 1 << TOK_RUST | 1 << TOK_ONIG },
     { CONTRACTION "|" MARK "\\p{L}+|\\p{N}{1,2}" OTHERS SPACES, &two_digits, 1 << TOK_RUST | 1 << TOK_ONIG },
