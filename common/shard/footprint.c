@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "base/err.h"
 #include "shard/layout.h"
+#include "shard/sharing.h"
 
 static const struct { const char *name; _Bool kept; } classes[FOOT_CLASS_N] = {
     [FOOT_MASTER] = { "master", 1 }, [FOOT_STATE] = { "state", 1 }, [FOOT_GRAD] = { "grad", 1 },
@@ -21,8 +22,9 @@ static const struct { const char *name; _Bool kept; } classes[FOOT_CLASS_N] = {
 const char *footprint_class_name(enum foot_class c) { return classes[c].name; }
 _Bool footprint_is_kept(enum foot_class c) { return classes[c].kept; }
 
-/* layers: elements of elems that belong to layers; block: of the widest piece that is reduced to the rank. */
-struct rank_base { int64_t elems, layers, state, largest, block, ws; double ns_flops; };
+/* layers: elements of elems that belong to layers; shared_state: of state where
+ * replicas share the steps; block: of the widest piece that is reduced to the rank. */
+struct rank_base { int64_t elems, layers, state, shared_state, largest, block, ws; double ns_flops; };
 
 /* Of one EP rank: its largest slot, and all its slots together. */
 struct ep_base { int64_t slot, grad_slot; double layers, wire; };
@@ -210,6 +212,23 @@ static void open_ranks(struct footprint_base *b, const struct plan *p)
     free(half[1]);
 }
 
+static void open_shared(struct footprint_base *b, const struct plan *p)
+{
+    int64_t n = plan_n_parts(p), r = b->m.replicas;
+    struct arena *a = arena_new();
+    int *of = arena_array(a, (size_t)n + 1, sizeof *of);
+    int64_t *state = arena_array(a, (size_t)(mesh_shard(b->m) * r), sizeof *state);
+
+    sharing_replica(a, p, of);
+    for (int64_t i = 0; i < n; i++) {
+        const struct plan_part *x = plan_part(p, i);
+        int64_t *s = &state[x->owner * r + of[i]];
+        *s += x->state_bytes;
+        b->ranks[x->owner].shared_state = max64(b->ranks[x->owner].shared_state, *s);
+    }
+    arena_free(a);
+}
+
 struct footprint_base *footprint_open(const struct plan *p, enum dtype compute, enum dtype wire)
 {
     struct footprint_base *b = arena_must(calloc(1, sizeof *b));
@@ -221,6 +240,7 @@ struct footprint_base *footprint_open(const struct plan *p, enum dtype compute, 
     b->ranks = arena_must(calloc((size_t)mesh_shard(b->m), sizeof *b->ranks));
     b->eps = arena_must(calloc((size_t)b->m.ep, sizeof *b->eps));
     open_ranks(b, p);
+    open_shared(b, p);
     b->embed = layout_slot_bytes(p, LAYOUT_EMBED, 0, compute, LAYOUT_WEIGHTS);
     b->head = layout_slot_bytes(p, LAYOUT_HEAD, 0, compute, LAYOUT_WEIGHTS);
     b->ends = layout_slot_bytes(p, LAYOUT_EMBED, 0, DT_F32, LAYOUT_GRADS) + layout_slot_bytes(p, LAYOUT_HEAD, 0, DT_F32, LAYOUT_GRADS);
@@ -290,7 +310,7 @@ void footprint_ranks(const struct footprint_base *b, const struct footprint_opts
         struct footprint *f = &out[r];
         int64_t *home = o->state_on_host ? f->host : f->device;
         home[FOOT_MASTER] = 4 * x->elems;
-        home[FOOT_STATE] = x->state;
+        home[FOOT_STATE] = o->split_replicas ? x->shared_state : x->state;
         f->device[FOOT_GRAD] = 4 * x->elems;
         if (n > 1)
             f->device[FOOT_WIRE] = 4 * x->block;

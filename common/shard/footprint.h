@@ -38,6 +38,7 @@ struct footprint_opts {
     int boundary_every;         /* 0: every activation is kept */
     int64_t rows_cap;           /* -1: 1.15 x the balanced share, alone all rows */
     _Bool state_on_host, boundaries_on_host;
+    _Bool split_replicas;       /* state of what a replica steps only (sharing.h); the replica that has most */
 };
 
 struct footprint {

@@ -89,7 +89,8 @@ static void formulas(const struct trainer *t, struct traffic *w, double *bytes)
     const struct run_config *c = t->cfg;
     struct footprint_base *b = footprint_open(t->plan, DT_F32, c->grad_dtype ? DT_BF16 : DT_F32);
     struct footprint_opts o = { .micro_tokens = c->micro_tokens, .seq_len = c->data.seq_len, .loss_chunk = c->loss_chunk,
-                                .grad_slots = 2, .boundary_every = (int)c->boundary_every, .rows_cap = c->rows_cap };
+                                .grad_slots = 2, .boundary_every = (int)c->boundary_every, .rows_cap = c->rows_cap,
+                                .split_replicas = c->split_replicas };
     struct footprint *f = calloc((size_t)mesh_shard(t->mesh), sizeof *f);
 
     footprint_traffic(b, &o, w);
