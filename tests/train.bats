@@ -343,5 +343,5 @@ with_tensor() {
 	fails_with 2 moe-train run -j 1 -c tiny.yaml -o "$STRAIGHT" data.seq_len=64
 	says 'use another RUN directory'
 	fails_with 65 moe-tokenize info tiny.yaml
-	says 'not a tokenizer.json'
+	says 'not a vocabulary'
 }
