@@ -42,6 +42,8 @@ static int make_finders(struct tok_slow *r, struct tok_slow_mem *w)
             continue;
         }
         if ((rc = tok_steps_normal(v->norm, v->n_norm, w->regex, s, w->two, &to)) == 0) {
+            if (to.n == 0)      /* it would be found between any two characters */
+                rc = err_set(ERR_DATA, "%s: added token \"%s\" is empty when normalized: not supported", v->name, t->content);
             at[i] = r->names.n;
             tok_buf_put(&r->names, to.s, to.n);
             normal[i].n = to.n;

@@ -1,4 +1,5 @@
-/* fuzz_vocab.c -- tok/vocab: a tokenizer.json, and the look-ups in what was read. */
+/* fuzz_vocab.c -- tok/vocab: vocabularies of every format, the look-ups in what was read and encoding with it. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/err.h"
@@ -6,7 +7,33 @@
 #include "tok/encode.h"
 #include "tok/vocab.h"
 
-const char fuzz_what[] = "a tokenizer.json";
+const char fuzz_what[] = "a vocabulary";
+
+static size_t base64_of(int byte, char *out)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    return (size_t)sprintf(out, "%c%c==", digits[byte >> 2], digits[(byte & 3) << 4]);
+}
+
+/* A rank file, a tekken.json and a SentencePiece model of a few tokens. */
+static void add_small(void)
+{
+    static const char model[] = "\n\11\n\5<unk>\30\2\n\10\n\1a\25\0\0\0\0\n\10\n\1b\25\0\0\200\277\n\11\n\2ab\25\0\0\0\300\n\7\n\3<s>\30\3"
+                                "\n\7\n\3yes\30\4\22\5\30\2\300\1\0\32\6\30\1\40\0\50\1";
+    static char ranks[8192], tekken[32768];
+    size_t n = 0, k = (size_t)sprintf(tekken, "{\"config\":{\"pattern\":\"\\\\s+|\\\\S+\",\"default_vocab_size\":259,\"default_num_special_tokens\":2,\"version\":\"v3\"},\"vocab\":[");
+    char token[8];
+    for (int b = 0; b < 256; b++) {
+        token[base64_of(b, token)] = '\0';
+        n += (size_t)sprintf(ranks + n, "%s %d\n", token, b);
+        k += (size_t)sprintf(tekken + k, "{\"rank\":%d,\"token_bytes\":\"%s\"},", b, token);
+    }
+    n += (size_t)sprintf(ranks + n, "dGg= 256\n");
+    k += (size_t)sprintf(tekken + k, "{\"rank\":256,\"token_bytes\":\"dGg=\"}],\"special_tokens\":[{\"rank\":0,\"token_str\":\"<s>\"}]}");
+    fuzz_add(ranks, n);
+    fuzz_add(tekken, k);
+    fuzz_add(model, sizeof model - 1);
+}
 
 int fuzz_seeds(void)
 {
@@ -20,6 +47,7 @@ int fuzz_seeds(void)
         return rc;
     char *text = tok_vocab_text(v, &n);
     fuzz_add(text, n);
+    add_small();
     free(text);
     tok_vocab_free(v);
     return 0;

@@ -141,6 +141,8 @@ def random_tokenizers(tmp):
         with open(path, "w", encoding="utf-8") as f:
             json.dump(spec, f)
         t = Tokenizer.from_file(path)
+        if t.normalizer and any(a["normalized"] and not t.normalizer.normalize_str(a["content"]) for a in spec["added_tokens"]):
+            continue        # found between any two characters there, refused here
         for i in range(8):
             x, specials, template = tok_cases.text(rnd, rnd.randrange(80)), i % 2 == 1, i % 4 > 1
             t.encode_special_tokens = not specials
