@@ -64,9 +64,36 @@ static int by_id(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* The token that ends documents comes first: that of the lowest id, unless its
+ * name says that it begins, fills or stands for the unknown, and another one's
+ * that it ends. */
+static void end_first(struct tok_vocab *v)
+{
+    static const char *const no_end[] = { "<s>", "<unk>", "<pad>", "<bos>", "[PAD]", "[UNK]", "[BOS]", "<|startoftext|>", "<|begin_of_text|>",
+                                          "<\xef\xbd\x9c" "begin\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>" };
+    static const char *const end[] = { TOK_EOD, "<|end_of_text|>", "<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>",
+                                       "</s>", "<eos>", "[EOS]" };
+    size_t i = 0;
+    int32_t id;
+    if (v->n_specials == 0)
+        return;
+    while (i < sizeof no_end / sizeof *no_end && strcmp((const char *)v->bytes[v->special[0]], no_end[i]) != 0)
+        i++;
+    if (i == sizeof no_end / sizeof *no_end)
+        return;
+    for (i = 0; i < sizeof end / sizeof *end; i++)
+        for (int k = 1; k < v->n_specials; k++)
+            if (strcmp((const char *)v->bytes[id = v->special[k]], end[i]) == 0) {
+                memmove(v->special + 1, v->special, (size_t)k * sizeof *v->special);
+                v->special[0] = id;
+                return;
+            }
+}
+
 int tok_vocab_finish(struct tok_vocab *v)
 {
     qsort(v->special, (size_t)v->n_specials, sizeof *v->special, by_id);
+    end_first(v);
     for (int32_t i = 0; i < v->size; i++)
         v->text_bytes[i] = (int32_t)v->len[i];
     for (int i = 0; i < v->n_specials; i++) {

@@ -60,6 +60,8 @@ const int32_t *tok_vocab_text_bytes(const struct tok_vocab *v);
 
 _Bool tok_vocab_is_special(const struct tok_vocab *v, int32_t id);
 int tok_vocab_n_specials(const struct tok_vocab *v);
+/* i = 0 is the token that ends documents: the one of the lowest id, unless that is
+ * called as a beginning is (<s>, <|begin_of_text|>...) and another as an end. */
 int32_t tok_vocab_special(const struct tok_vocab *v, int i, const char **content);
 
 /* Id of a special token by its content: ERR_DATA when there is none. */

@@ -46,7 +46,7 @@ struct tok_vocab {
     const char *no_decode;              /* why it cannot be decoded; NULL: it can */
 
     int n_specials;
-    int32_t *special;                   /* [n_specials] ids, ascending */
+    int32_t *special;                   /* [n_specials] ids: what ends documents, then the others, ascending */
     struct hash hash;
 };
 

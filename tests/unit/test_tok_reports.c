@@ -249,6 +249,28 @@ static void ids_with_holes_stay_as_the_file_has_them(void **state)
     tok_vocab_free(v);
 }
 
+#define SPECIAL(id, name) "{\"id\":" #id ",\"content\":\"" name "\",\"normalized\":false,\"special\":true}"
+static void a_token_that_begins_texts_does_not_end_documents(void **state)
+{
+    (void)state;
+    static const struct { const char *added, *ends; } cases[] = {
+        { SPECIAL(256, "<s>") "," SPECIAL(257, "</s>"), "</s>" },
+        { SPECIAL(256, "<|begin_of_text|>") "," SPECIAL(257, "<x>") "," SPECIAL(258, "<|end_of_text|>"), "<|end_of_text|>" },
+        { SPECIAL(256, "<end>") "," SPECIAL(257, "</s>"), "<end>" },
+        { SPECIAL(256, "<s>") "," SPECIAL(257, "<x>"), "<s>" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct spec spec = { .pre = QWEN, .added = cases[i].added };
+        struct tok_vocab *v = make(&spec, 1);
+        const char *name;
+        tok_vocab_special(v, 0, &name);
+        assert_string_equal(name, cases[i].ends);
+        tok_vocab_special(v, 1, &name);
+        assert_string_not_equal(name, cases[i].ends);
+        tok_vocab_free(v);
+    }
+}
+
 static void a_catastrophic_expression_ends_with_a_sentence(void **state)
 {
     (void)state;
@@ -280,6 +302,7 @@ int main(void)
         cmocka_unit_test(tokens_of_bytes_make_characters_again),
         cmocka_unit_test(thousands_of_added_tokens_cost_no_more_than_one),
         cmocka_unit_test(ids_with_holes_stay_as_the_file_has_them),
+        cmocka_unit_test(a_token_that_begins_texts_does_not_end_documents),
         cmocka_unit_test(a_catastrophic_expression_ends_with_a_sentence),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
