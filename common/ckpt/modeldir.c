@@ -234,6 +234,17 @@ static int make_temp(struct modeldir *d)
     return err_set(ERR_LOCKED, "%s: another process is writing it", d->path);
 }
 
+int modeldir_claim(struct arena *a, const char *path, char **temp, int *lock)
+{
+    struct modeldir *d = new_dir(path);
+    int rc = make_temp(d);
+
+    *temp = arena_strdup(a, d->temp);
+    *lock = d->lock;
+    arena_free(d->arena);
+    return rc;
+}
+
 static int put_file(struct modeldir *d, const char *name, const void *data, size_t n)
 {
     struct fs_out *f;

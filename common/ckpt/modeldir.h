@@ -16,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/arena.h"
 #include "base/dtype.h"
 #include "ckpt/manifest.h"
 #include "ckpt/save.h"
@@ -55,5 +56,9 @@ int modeldir_put(struct modeldir *d, int i_tensor, uint64_t first, const void *d
 /* ERR_BUG when a byte never came.  Frees d whatever happens. */
 int modeldir_commit(struct modeldir *d);
 void modeldir_abort(struct modeldir *d);        /* keeps the recorded error; NULL is accepted */
+
+/* For others that make a directory whole: the empty hidden sibling of path, in
+ * arena a, and its lock, to be closed.  ERR_CREATE, ERR_LOCKED. */
+int modeldir_claim(struct arena *a, const char *path, char **temp, int *lock);
 
 #endif
