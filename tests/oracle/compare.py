@@ -142,7 +142,7 @@ def reads_save_pretrained(case):
         for directory in (whole, cut):
             call([ckpt, "verify", "--structure", directory])
             rows = [json.loads(line) for line in call([ckpt, "ls", "--json", directory]).splitlines()]
-            ours = {r["name"]: (r["dtype"], [int(d) for d in r["shape"].split("x")] if r["shape"] else []) for r in rows}
+            ours = {r["name"]: (r["dtype"], r["shape"]) for r in rows}
             theirs = listing(directory)
             wrong = sorted(n for n in ours.keys() | theirs.keys() if ours.get(n) != theirs.get(n))
             unless(not wrong, f"{os.path.basename(directory)}: {wrong[:1]}: {ours.get(wrong[0]) if wrong else ''} against "
