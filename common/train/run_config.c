@@ -49,7 +49,7 @@ static const struct config_key own_keys[] = {
     { "mesh.efsdp", CONFIG_INT_AUTO, AT(efsdp), "auto", 1, 1e6, NULL, "ranks that share one expert-parallel slice", NULL, 0 },
     { "mesh.ep", CONFIG_INT, AT(ep), "1", 1, 1e6, NULL, "expert-parallel ranks", NULL, 0 },
     { "mesh.rows_cap", CONFIG_INT_AUTO, AT(rows_cap), "auto", 1, 1e12, NULL, "expert rows a rank takes in one round", NULL, 0 },
-    { "mesh.grad_dtype", CONFIG_CHOICE, AT(grad_dtype), "fp32", 0, 0, "fp32|bf16", "gradients on their way to owners; sums are fp32", NULL, 0 },
+    { "mesh.grad_dtype", CONFIG_CHOICE, AT(grad_dtype), "fp32", 0, 0, "fp32|bf16", "gradients on their way to owners, summed in fp32", NULL, 0 },
     { "mesh.split_replicas", CONFIG_BOOL, AT(split_replicas), "false", 0, 0, NULL,
       "replicas share the optimizer's work", NULL, 0 },
     { "mesh.seqs_per_gather", CONFIG_INT, AT(seqs_per_gather), "1", 1, 1e6, NULL,
