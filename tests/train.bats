@@ -258,6 +258,13 @@ cut() {
 	[ ! -e run ]
 }
 
+@test "the name of data may hold a quote" {
+	mkdir "it's"
+	cp train.bin train.idx train.json "it's"
+	passes moe-train run -q -j 1 --peak 100 -c tiny.yaml -o run "it's/train" train.steps=1 optim.schedule.warmup=0
+	grep -q "it's/train" run/config.yaml
+}
+
 @test "the plan at 65,536 tokens and 256,000 entries has no buffer that grows with the square" {
 	big='data.seq_len=65536 train.micro_tokens=65536 train.tokens_per_step=65536 model.vocab_size=256000'
 	# shellcheck disable=SC2086

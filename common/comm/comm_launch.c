@@ -107,6 +107,9 @@ static int wait_for(pid_t pid, int *status)
     while (waitpid(pid, &how, 0) < 0)
         if (errno != EINTR)
             return err_sys(ERR_ABSENT, "cannot wait for mpirun");
+    /* On a second interrupt it was us. */
+    if (WIFSIGNALED(how) && n_int < 2)
+        return err_set(ERR_ABSENT, "mpirun was killed by SIG%s, and the ranks with it", sigabbrev_np(WTERMSIG(how)));
     *status = WIFEXITED(how) ? WEXITSTATUS(how) : 128 + WTERMSIG(how);
     /* mpirun speaks for the rank that was killed, we for those that were not:
      * they have reported it and left for want of a peer. */

@@ -45,7 +45,7 @@ enum scoring { SCORING_SOFTMAX, SCORING_SIGMOID };
  *        seq_len is read only when aux is wanted; the last sequence may be shorter.
  *   z:   z_sum += sum_{t valid} logsumexp(logits_t)^2
  * Both sums are added to (double); gradients are aux_scale and z_scale times
- * those of the sums.  Formulas: DESIGN 4 and FORMATS 3; Switch Transformers
+ * those of the sums.  Formulas: moe-formats(5); Switch Transformers
  * (arXiv 2101.03961), ST-MoE (2202.08906), DeepSeek-V3 (2412.19437). */
 struct router {
     enum scoring scoring;

@@ -1,6 +1,6 @@
 /* model.h -- forward and backward of the decoder, written once over dev.h.
  *
- * Pre-norm decoder (DESIGN 4).  Activations: only the residual stream at every
+ * Pre-norm decoder.  Activations: only the residual stream at every
  * boundary_every-th layer and the routing (indices, weights, counts) survive
  * the forward pass; the rest of a segment is computed again in backward.
  * boundary_every 0 keeps everything and computes nothing twice.  Both give the

@@ -5,7 +5,7 @@
  * config.json.  A config.json key is used, must be neutral, or is bookkeeping
  * (one table per model_type in families.c); any other key is an error.  A model
  * outside what its model_type can express is refused here, never at export.
- * Sources: transformers' configuration classes of each family; FORMATS 1. */
+ * Sources: transformers' configuration classes of each family. */
 #ifndef MODEL_MODEL_CONFIG_H
 #define MODEL_MODEL_CONFIG_H
 

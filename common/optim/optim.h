@@ -1,7 +1,7 @@
 /* optim.h -- one optimizer step over the parameters this process owns.
  *
  * Muon for the matrices the parameter table says, AdamW for the rest of the
- * trained ones (DESIGN 8).  The same functions serve moe-train and moe-optstep
+ * trained ones.  The same functions serve moe-train and moe-optstep
  * on the same data in the same order, so both give the same bits.
  *
  * The gradient is consumed: Muon forms its direction and orthogonalises it in

@@ -1,4 +1,4 @@
-/* plan.h -- who owns which part of every parameter: FORMATS 4, exactly.
+/* plan.h -- who owns which part of every parameter, as moe-formats(5) has it.
  *
  * A plan is a pure function of the parameter table and the mesh; its hash is
  * the hash of its lines.  Written as TSV, read back strictly: a plan that names

@@ -1,4 +1,4 @@
-/* conduct.h -- a run from its directory to its end (FORMATS 5 to 9).
+/* conduct.h -- a run from its directory to its end, as moe(7) tells it.
  *
  * The same command starts a run, goes on after a stop, a crash or a kill -9,
  * and says "already done" when there is nothing left to do. */
@@ -27,7 +27,7 @@ struct conduct_options {
 
 /* Collective in the world; all ranks return the same, the sentence of a failure
  * stands on rank 0.  0 done (also: already done); ERR_STOPPED, ERR_INTERRUPTED after a save;
- * ERR_LOCKED; others as FORMATS 8 says. */
+ * ERR_LOCKED; others as in moe(7). */
 int conduct_run(const struct run_config *c, const struct conduct_options *o);
 
 #endif

@@ -1,4 +1,4 @@
-/* lock.h -- one live run per directory (FORMATS 9).
+/* lock.h -- one live run per directory.
  *
  * RUN/lock holds the owner's host, pid, process start time and job id, and is
  * locked by the kernel while the owner lives, so a kill -9 never blocks the

@@ -1,4 +1,4 @@
-/* metrics.h -- one JSON row a step, in a fixed order (FORMATS 7).
+/* metrics.h -- one JSON row a step, in the order of moe-formats(5).
  *
  * Rows are appended to RUN/metrics.jsonl with one write each and nothing is
  * ever removed from it: after a restart the rows of repeated steps come again

@@ -1,4 +1,4 @@
-/* run_config.h -- the whole configuration of a run (FORMATS 1), one table.
+/* run_config.h -- the whole configuration of a run, one table.
  *
  * Each section's keys live with the module that obeys them; this file puts the
  * sections together, adds those of the trainer, and checks what concerns

@@ -3,7 +3,7 @@
  * Checkpoints hold every parameter under its Hugging Face name, its optimizer
  * state, and per router NAME.expert_counts (I64 [E]) of the last update, which
  * the batch balance loss of the next step needs.  A gradient stream holds every
- * gradient, unclipped, and the counts of its own step (FORMATS 6). */
+ * gradient, unclipped, and the counts of its own step. */
 #ifndef TRAIN_STATE_H
 #define TRAIN_STATE_H
 

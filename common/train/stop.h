@@ -1,4 +1,4 @@
-/* stop.h -- who may end a run, and how it is asked (FORMATS 9).
+/* stop.h -- who may end a run, and how it is asked, see moe(7).
  *
  * TERM USR1 USR2 HUP, RUN/stop and the end of the job: finish the step, save,
  * 75.  INT: the same, 130; a second INT leaves at once.  RUN/save: save and go

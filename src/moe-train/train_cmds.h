@@ -21,8 +21,10 @@ extern const struct opt_cmd train_run_cmd, train_eval_cmd, train_sample_cmd, tra
  * NAME=PREFIX of existing token files with name true, is data. */
 void train_split_operands(int argc, char **argv, _Bool names, int *n_over);
 
-/* data.train=[{path: A}, ...] from n operands, in the arena; NULL when n is 0. */
-char *train_data_override(struct arena *a, char **paths, int n);
+/* Operands of subcommands that train: the overrides, and behind them one that
+ * puts the data operands, if there are any, in the place of data.train.  In the
+ * arena, *n of them; *data (or NULL) says whether there were data. */
+char **train_overrides(struct arena *a, int argc, char **argv, int *n, _Bool *data);
 
 /* Form of a table; ERR_USAGE for both. */
 int train_form(_Bool json, _Bool tsv, enum table_form *out);

@@ -37,15 +37,9 @@ static int run(void *p, int argc, char **argv)
     struct trainer *t = NULL;
     struct comm *world = NULL;
     struct step_facts f;
-    int n_over, n_all, rc;
+    int n_over, rc;
 
-    train_split_operands(argc, argv, 0, &n_over);
-    n_all = n_over;
-    char **over = arena_array(a, (size_t)argc + 1, sizeof *over);
-    memcpy(over, argv, (size_t)n_over * sizeof *over);
-    char *data = train_data_override(a, argv + n_over, argc - n_over);
-    if (data)
-        over[n_all++] = data;
+    char **over = train_overrides(a, argc, argv, &n_over, NULL);
     if (!o->from) {
         rc = err_set(ERR_USAGE, "no checkpoint: --from PATH");
         goto out;
@@ -59,7 +53,7 @@ static int run(void *p, int argc, char **argv)
         goto out;
     }
     TRY_OUT(rc, world_check_input((int)o->ranks, "-c", o->config));
-    TRY_OUT(rc, run_config_from(o->from, o->config, over, n_all, &c));
+    TRY_OUT(rc, run_config_from(o->from, o->config, over, n_over, &c));
     if ((rc = world_enter((int)o->ranks, &world)) != 0) {
         rc = rc > 0 ? 0 : rc;
         goto out;

@@ -47,15 +47,32 @@ int train_form(_Bool json, _Bool tsv, enum table_form *out)
     return 0;
 }
 
-char *train_data_override(struct arena *a, char **paths, int n)
+/* A name as YAML has it in single quotes: a quote in it stands twice. */
+static char *quoted(struct arena *a, const char *name)
 {
-    char *text = arena_strdup(a, "data.train=[");
+    char *text = arena_strdup(a, "'");
 
-    if (n == 0)
-        return NULL;
-    for (int i = 0; i < n; i++)
-        text = arena_printf(a, "%s%s{path: '%s'}", text, i ? ", " : "", paths[i]);
-    return arena_printf(a, "%s]", text);
+    for (size_t n; (n = strcspn(name, "'")), name[n]; name += n + 1)
+        text = arena_printf(a, "%s%.*s''", text, (int)n, name);
+    return arena_printf(a, "%s%s'", text, name);
+}
+
+char **train_overrides(struct arena *a, int argc, char **argv, int *n, _Bool *data)
+{
+    char **over = arena_array(a, (size_t)argc + 1, sizeof *over);
+    char *list = arena_strdup(a, "");
+    int n_over;
+
+    train_split_operands(argc, argv, 0, &n_over);
+    memcpy(over, argv, (size_t)n_over * sizeof *over);
+    for (int i = n_over; i < argc; i++)
+        list = arena_printf(a, "%s%s{path: %s}", list, *list ? ", " : "", quoted(a, argv[i]));
+    if (*list)
+        over[n_over++] = arena_printf(a, "data.train=[%s]", list);
+    if (data)
+        *data = *list != '\0';
+    *n = n_over;
+    return over;
 }
 
 int train_open_from(const char *from, const struct run_config *c, struct trainer_options *o, unsigned ckpt_flags,

@@ -72,15 +72,9 @@ static int run(void *p, int argc, char **argv)
     struct run_config c = { 0 };
     double stop = -1;
     struct comm *world = NULL;
-    int n_over, n_all, rc;
+    int n_over, rc;
 
-    train_split_operands(argc, argv, 0, &n_over);
-    n_all = n_over;
-    char **over = arena_array(a, (size_t)argc + 1, sizeof *over);
-    memcpy(over, argv, (size_t)n_over * sizeof *over);
-    char *data = train_data_override(a, argv + n_over, argc - n_over);
-    if (data)
-        over[n_all++] = data;
+    char **over = train_overrides(a, argc, argv, &n_over, NULL);
     if (!o->dry_run && (o->each || o->tsv)) {
         rc = err_set(ERR_USAGE, "%s goes with --dry-run", o->each ? "--buffers" : "--tsv");
         goto out;
@@ -95,7 +89,7 @@ static int run(void *p, int argc, char **argv)
         TRY_OUT(rc, world_check_input((int)o->ranks, "-c", o->config));
         TRY_OUT(rc, world_check_input((int)o->ranks, "--plan", o->plan));
     }
-    TRY_OUT(rc, run_config_load(o->config, over, n_all, &c));
+    TRY_OUT(rc, run_config_load(o->config, over, n_over, &c));
     if (o->print_config) {
         rc = print_config(&c);
         goto out;

@@ -122,15 +122,10 @@ static int run(void *p, int argc, char **argv)
     struct mesh layouts[MAX_LAYOUTS];
     struct comm *world = NULL;
     enum table_form form;
-    int n_over, n_all, n_layouts, need = 1, rc, status = 0;
+    int n_over, n_layouts, need = 1, rc, status = 0;
+    _Bool data;
 
-    train_split_operands(argc, argv, 0, &n_over);
-    n_all = n_over;
-    char **over = arena_array(a, (size_t)argc + 1, sizeof *over);
-    memcpy(over, argv, (size_t)n_over * sizeof *over);
-    char *data = train_data_override(a, argv + n_over, argc - n_over);
-    if (data)
-        over[n_all++] = data;
+    char **over = train_overrides(a, argc, argv, &n_over, &data);
     if (!o->config) {
         rc = err_set(ERR_USAGE, "no configuration: -c FILE");
         goto out;
@@ -147,7 +142,7 @@ static int run(void *p, int argc, char **argv)
         rc = err_set(ERR_USAGE, "a configuration on standard input does not reach all ranks; give a file");
         goto out;
     }
-    TRY_OUT(rc, run_config_load(o->config, over, n_all, &c));
+    TRY_OUT(rc, run_config_load(o->config, over, n_over, &c));
     TRY_OUT(rc, run_config_check_built(&c));
     if ((rc = enter_world(o, need, &world, &status)) != 0) {
         if (rc > 0)

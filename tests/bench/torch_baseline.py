@@ -28,7 +28,7 @@ import torch
 import transformers
 from transformers import Glm4MoeConfig, Glm4MoeForCausalLM
 
-DEFAULTS = {   # the demo's model, FORMATS 1
+DEFAULTS = {   # the demo's model
     "model": dict(model_type="glm4_moe", hidden_size=256, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
                   head_dim=64, vocab_size=8192, num_experts=16, num_experts_per_tok=2, moe_intermediate_size=128,
                   n_shared_experts=1, first_k_dense_replace=0, norm_topk_prob=True, routed_scaling_factor=1.0,

@@ -1,4 +1,4 @@
-/* test_data_loader.c -- batches compared with the definition of FORMATS 2, token by token. */
+/* test_data_loader.c -- batches compared with the definition of moe-formats(5), token by token. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
