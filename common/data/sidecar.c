@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/err.h"
 #include "base/json.h"
 
@@ -56,7 +57,7 @@ char *sidecar_text(const struct sidecar *s, size_t *n)
     json_obj_end(j);
     const char *text = json_text(j, n);
     char *copy = malloc(*n + 2);
-    BUG_ON(copy == NULL);
+    arena_must(copy);
     memcpy(copy, text, *n);
     copy[(*n)++] = '\n';
     copy[*n] = '\0';

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/err.h"
 #include "tok/bpe_count.h"
 #include "tok/bytelevel.h"
@@ -34,10 +35,10 @@ struct tok_trainer {
 struct tok_trainer *tok_trainer_new(int threads)
 {
     struct tok_trainer *t = calloc(1, sizeof *t);
-    BUG_ON(t == NULL);
+    arena_must(t);
     t->threads = threads > 0 ? threads : omp_get_max_threads();
     t->counts = calloc((size_t)t->threads, sizeof *t->counts);
-    BUG_ON(t->counts == NULL);
+    arena_must(t->counts);
     return t;
 }
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/err.h"
 #include "tok/chars.h"
 
@@ -25,7 +26,8 @@ int tok_regex_new(const char *where, const char *pattern, size_t n, enum tok_dia
     TRY(tok_regex_translate(where, pattern, n, d, &text));
     struct tok_regex *re = calloc(1, sizeof *re);
     pcre2_compile_context *c = pcre2_compile_context_create(NULL);
-    BUG_ON(re == NULL || c == NULL);
+    arena_must(re);
+    arena_must(c);
     pcre2_set_newline(c, PCRE2_NEWLINE_LF);
     re->where = strdup(where);
     re->code = pcre2_compile((PCRE2_SPTR)text, PCRE2_ZERO_TERMINATED, options, &code, &at, c);
@@ -137,7 +139,9 @@ void tok_regex_kinds(uint32_t from, uint32_t to, uint8_t *kind)
     PCRE2_SIZE at;
     pcre2_code *re = pcre2_compile((PCRE2_SPTR)groups, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP, &code, &at, NULL);
     pcre2_match_data *data = pcre2_match_data_create(8, NULL);
-    BUG_ON(text == NULL || re == NULL || data == NULL);
+    arena_must(text);
+    arena_must(re);
+    arena_must(data);
     pcre2_jit_compile(re, PCRE2_JIT_COMPLETE);
     for (uint32_t c = from; c < to; c++)
         if (c < 0xd800 || c > 0xdfff)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/err.h"
 #include "tok/regex.h"
 
@@ -40,7 +41,7 @@ static void put(struct reader *r, const char *s, size_t n)
     if (r->n + n + 1 > r->cap) {
         r->cap = 2 * (r->n + n) + 64;
         r->out = realloc(r->out, r->cap);
-        BUG_ON(r->out == NULL);
+        arena_must(r->out);
     }
     memcpy(r->out + r->n, s, n);
     r->n += n;
@@ -240,7 +241,7 @@ static int class(struct reader *r)
         return refuse(r, "this intersection");
     size_t n = r->n - begin;
     char *left = malloc(n);
-    BUG_ON(left == NULL);
+    arena_must(left);
     memcpy(left, r->out + begin, n);
     r->n = begin;
     r->p += 4;
@@ -393,7 +394,7 @@ int tok_regex_translate(const char *where, const char *pattern, size_t n, enum t
 {
     struct reader *r = calloc(1, sizeof *r);
     int rc = 0;
-    BUG_ON(r == NULL);
+    arena_must(r);
     *out = NULL;
     *r = (struct reader){ .where = where, .p = pattern, .begin = pattern, .end = pattern + n, .d = d, .atom = SIZE_MAX };
     put(r, "", 0);

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/err.h"
 #include "tok/chars.h"
 #include "tok/regex.h"
@@ -46,7 +47,7 @@ static void make_table(void)
     static const struct { uint32_t from, to; } parts[] = { { 0, 0x40000 }, { 0xe0000, 0xe1000 } };
     uint8_t *kind = calloc(0x110000, 1);
     int n = 0;
-    BUG_ON(kind == NULL);
+    arena_must(kind);
     for (int i = 0; i < 2; i++)
         tok_regex_kinds(parts[i].from, parts[i].to, kind + parts[i].from);
     for (int b = 0; b < N_BLOCKS; b++) {

@@ -70,8 +70,8 @@ static int by_id(const void *a, const void *b)
 static void end_first(struct tok_vocab *v)
 {
     static const char *const no_end[] = { "<s>", "<unk>", "<pad>", "<bos>", "[PAD]", "[UNK]", "[BOS]", "<|startoftext|>", "<|begin_of_text|>",
-                                          "<\xef\xbd\x9c" "begin\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>" };
-    static const char *const end[] = { TOK_EOD, "<|end_of_text|>", "<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>",
+                                          ("<\xef\xbd\x9c" "begin\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>") };
+    static const char *const end[] = { TOK_EOD, "<|end_of_text|>", ("<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>"),
                                        "</s>", "<eos>", "[EOS]" };
     size_t i = 0;
     int32_t id;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/err.h"
 #include "base/fs.h"
 #include "base/json.h"
@@ -36,7 +37,7 @@ char *tok_vocab_text(const struct tok_vocab *v, size_t *n)
             longest = v->len[i];
     char *buf = malloc(2 * longest + 1);
     struct json_out *j = json_new_pretty();
-    BUG_ON(buf == NULL);
+    arena_must(buf);
     json_obj(j, NULL);
     json_put_str(j, "version", "1.0");
     json_put_null(j, "truncation");
@@ -102,7 +103,7 @@ char *tok_vocab_text(const struct tok_vocab *v, size_t *n)
     json_obj_end(j);
     const char *text = json_text(j, n);
     char *copy = malloc(*n + 2);
-    BUG_ON(copy == NULL);
+    arena_must(copy);
     memcpy(copy, text, *n);
     if (*n == 0 || copy[*n - 1] != '\n')
         copy[(*n)++] = '\n';
