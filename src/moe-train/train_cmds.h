@@ -35,4 +35,7 @@ int train_form(_Bool json, _Bool tsv, enum table_form *out);
 int train_open_from(const char *from, const struct run_config *c, struct trainer_options *o, unsigned ckpt_flags,
                     struct trainer **out);
 
+/* A name as YAML has it in single quotes: a quote in it stands twice. */
+char *train_quoted(struct arena *a, const char *name);
+
 #endif

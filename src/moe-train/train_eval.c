@@ -36,9 +36,8 @@ static char *valid_override(struct arena *a, char **v, int n)
         return NULL;
     for (int i = 0; i < n; i++) {
         const char *eq = strchr(v[i], '='), *path = eq ? eq + 1 : v[i];
-        const char *name = eq ? v[i] : fs_base(path);
-        int k = eq ? (int)(eq - v[i]) : (int)strlen(name);
-        text = arena_printf(a, "%s%s{name: '%.*s', path: '%s'}", text, i ? ", " : "", k, name, path);
+        const char *name = eq ? arena_printf(a, "%.*s", (int)(eq - v[i]), v[i]) : fs_base(path);
+        text = arena_printf(a, "%s%s{name: %s, path: %s}", text, i ? ", " : "", train_quoted(a, name), train_quoted(a, path));
     }
     return arena_printf(a, "%s]", text);
 }

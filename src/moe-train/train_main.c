@@ -47,8 +47,7 @@ int train_form(_Bool json, _Bool tsv, enum table_form *out)
     return 0;
 }
 
-/* A name as YAML has it in single quotes: a quote in it stands twice. */
-static char *quoted(struct arena *a, const char *name)
+char *train_quoted(struct arena *a, const char *name)
 {
     char *text = arena_strdup(a, "'");
 
@@ -66,7 +65,7 @@ char **train_overrides(struct arena *a, int argc, char **argv, int *n, _Bool *da
     train_split_operands(argc, argv, 0, &n_over);
     memcpy(over, argv, (size_t)n_over * sizeof *over);
     for (int i = n_over; i < argc; i++)
-        list = arena_printf(a, "%s%s{path: %s}", list, *list ? ", " : "", quoted(a, argv[i]));
+        list = arena_printf(a, "%s%s{path: %s}", list, *list ? ", " : "", train_quoted(a, argv[i]));
     if (*list)
         over[n_over++] = arena_printf(a, "data.train=[%s]", list);
     if (data)
