@@ -73,7 +73,20 @@ faulty() {
 	[ -z "$output" ]
 	passes "$TOY" load run 7 3 90001
 	[ "$output" = "extra 0" ]
-	rm -rf run
+	passes ranks 3 "$TOY" save beside 7 0 1 90001 beside
+	[ -z "$output" ]
+	diff -r run beside
+	rm -rf run beside
+}
+
+@test "a save that goes on beside the caller, who overwrites everything, has the same bytes in every layout" {
+	for layout in 1:1 2:1 2:2 3:1 4:1 4:2; do
+		n=${layout%:*} replicas=${layout#*:}
+		passes ranks "$n" "$TOY" save "waits-$n-$replicas" 7 0 "$replicas"
+		passes ranks "$n" "$TOY" save "beside-$n-$replicas" 7 0 "$replicas" 13 beside
+		[ -z "$output" ]
+		diff -r "waits-$n-$replicas" "beside-$n-$replicas"
+	done
 }
 
 @test "old checkpoints go, and a step that is saved again is exchanged" {
@@ -112,6 +125,21 @@ faulty() {
 	done
 	passes ranks 3 "$TOY" save run 8 1 1
 	passes "$TOY" load run 8 3
+}
+
+@test "and when it fails in the thread that writes beside the caller" {
+	need_preload fault
+	passes ranks 3 "$TOY" save run 7 0 1
+	for fault in 0:pwrite:1:ENOSPC 1:pwrite:1:ENOSPC 2:pwrite:2:EIO 0:pwrite:4:ENOSPC 1:fsync:1:EIO 2:fallocate:1:ENOSPC \
+		0:fsync:2:EIO 0:rename:1:EIO 1:open:1:EACCES; do
+		run --separate-stderr faulty 3 "${fault%%:*}" "${fault#*:}" "$TOY" save run 8 1 1 13 beside
+		echo "$fault: $status $output"
+		[[ $output =~ ^7[34]:\ rank\ ${fault%%:*}\ on\  ]]
+		[ "${#lines[@]}" -eq 1 ]
+		[ "$(cat status.0 status.1 status.2 | sort -u)" = "${output%%:*}" ]
+		[ "$(ls -A run/ckpt)" = step-00000007 ]
+		passes "$TOY" load run 7 3
+	done
 }
 
 @test "a rank that is killed while it saves: the old checkpoint is whole, the next save sweeps" {

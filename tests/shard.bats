@@ -282,7 +282,7 @@ classes() {
 @test "values that a later stage brings are planned with, but refused with 2 and named where something is to be computed" {
 	local kv
 	for kv in mesh.seqs_per_gather=2 mesh.gather_dtype=fp8 \
-		memory.state_home=host memory.boundary_home=host checkpoint.async=true train.compute_dtype=bf16; do
+		memory.state_home=host memory.boundary_home=host train.compute_dtype=bf16; do
 		passes moe-shard count -c etc/small.yaml $kv
 		fails_with 2 moe-train -c etc/small.yaml --dry-run tokenizer= $kv
 		says "${kv%=*}: "

@@ -140,9 +140,11 @@ void ckpt_save_abort(struct ckpt_save *s)
     if (!s)
         return;
     err_take(&why);
+    if (s->phase != SAVE_DECLARED)
+        ckpt_writer_wait(s->writer);
     for (int i = 0; s->writers && i < s->plan.n_files; i++)
         st_writer_free(s->writers[i]);
-    if (s->rank == 0)
+    if (s->rank == 0 && s->temp)
         fs_remove_tree(s->temp);
     err_put(&why);
     if (s->declared)
@@ -275,17 +277,41 @@ static int put_file(struct ckpt_save *s, const char *name, const void *data, siz
     return fs_out_commit(f);
 }
 
-static int add_file(struct ckpt_save *s, const char *name, const void *data, size_t n)
+static int put_listed(struct ckpt_save *s, const char *name, const void *data, size_t n)
 {
     struct manifest_file *f;
 
-    BUG_ON(!strcmp(name, MANIFEST_NAME) || strchr(name, '/'));
-    if (s->rank != 0)
-        return 0;
     TRY(put_file(s, name, data, n));
     f = list_file(s, name);
     f->bytes = n;
     f->hash = hash_bytes(data, n);
+    return 0;
+}
+
+int save_put_later(struct ckpt_save *s)
+{
+    for (const struct save_later *l = s->later; l; l = l->next)
+        TRY(put_listed(s, l->name, l->data, l->n));
+    return 0;
+}
+
+static int add_file(struct ckpt_save *s, const char *name, const void *data, size_t n)
+{
+    struct save_later *l;
+    char *copy;
+
+    BUG_ON(!strcmp(name, MANIFEST_NAME) || strchr(name, '/'));
+    if (s->rank != 0)
+        return 0;
+    if (!s->writer)
+        return put_listed(s, name, data, n);
+    copy = arena_alloc(s->arena, n + 1);
+    if (n)
+        memcpy(copy, data, n);
+    l = arena_alloc(s->arena, sizeof *l);
+    *l = (struct save_later){ arena_strdup(s->arena, name), copy, n, NULL };
+    *s->later_end = l;
+    s->later_end = &l->next;
     return 0;
 }
 
@@ -316,7 +342,7 @@ static int make_stage(struct ckpt_save *s)
 {
     uint64_t most = 0;
 
-    for (int64_t i = 0; i < s->n; i++) {
+    for (int64_t i = 0; i < s->n && !s->writer; i++) {
         const struct save_tensor *t = &s->t[i];
         uint64_t piece = t->bytes < ST_PART_BYTES ? t->bytes : ST_PART_BYTES;
 
@@ -359,7 +385,6 @@ int save_settle(struct ckpt_save *s)
 static int write_index(struct ckpt_save *s, enum ckpt_group group, const char *name)
 {
     struct json_out *j = json_new_pretty();
-    struct manifest_file *f;
     uint64_t total = 0;
     const char *text;
     size_t n;
@@ -379,11 +404,7 @@ static int write_index(struct ckpt_save *s, enum ckpt_group group, const char *n
     text = arena_printf(s->arena, "%s\n", json_text(j, NULL));
     json_free(j);
     n = strlen(text);
-    TRY(put_file(s, name, text, n));
-    f = list_file(s, name);
-    f->bytes = n;
-    f->hash = hash_bytes(text, n);
-    return 0;
+    return put_listed(s, name, text, n);
 }
 
 /* Another rank's file system may be another one, or may have lost the end of
@@ -437,14 +458,14 @@ static int list_group(struct ckpt_save *s, enum ckpt_group group, const char *in
     return 0;
 }
 
-static int list_all(struct ckpt_save *s, const char *all, const int64_t *ends)
+int save_list_all(struct ckpt_save *s)
 {
     const char **at = arena_array(s->arena, (size_t)s->size, sizeof *at);
     const char **end = arena_array(s->arena, (size_t)s->size, sizeof *end);
 
     for (int i = 0; i < s->size; i++) {
-        at[i] = all + (i ? ends[i - 1] : 0);
-        end[i] = all + ends[i];
+        at[i] = s->all + (i ? s->ends[i - 1] : 0);
+        end[i] = s->all + s->ends[i];
     }
     s->m.tensors = arena_array(s->arena, (size_t)s->n + 1, sizeof *s->m.tensors);
     TRY(list_group(s, CKPT_MODEL, CKPT_INDEX_NAME, at, end));
@@ -456,17 +477,12 @@ static int list_all(struct ckpt_save *s, const char *all, const int64_t *ends)
 
 int ckpt_save_write(struct ckpt_save *s)
 {
-    const int64_t *ends;
-    const char *all;
-    char *record;
-    int64_t n;
-
-    BUG_ON(s->written);
+    BUG_ON(s->written || s->writer);
     s->written = 1;
     TRY(save_settle(s));
-    TRY(save_agree(s, save_write_files(s, &record, &n)));
-    save_collect(s, record, n, &all, &ends);
-    return save_agree(s, s->rank == 0 ? list_all(s, all, ends) : 0);
+    TRY(save_agree(s, save_write_files(s)));
+    save_collect(s, s->record, s->n_record, &s->all, &s->ends);
+    return save_agree(s, s->rank == 0 ? save_list_all(s) : 0);
 }
 
 /* ---- commit */
@@ -505,7 +521,7 @@ static int remove_old(struct ckpt_save *s, int keep)
     return 0;
 }
 
-static int commit(struct ckpt_save *s, int keep)
+int save_commit_here(struct ckpt_save *s)
 {
     char *text, step[32];
     size_t n;
@@ -520,13 +536,15 @@ static int commit(struct ckpt_save *s, int keep)
     TRY(give_name(s));
     TRY(fs_symlink_replace(arena_printf(s->arena, "ckpt/%s", ckpt_step_name(step, s->m.info.step)),
                            fs_join(s->arena, s->run_dir, "latest")));
-    return remove_old(s, keep);
+    return remove_old(s, s->keep);
 }
 
 int ckpt_save_commit(struct ckpt_save *s, int keep)
 {
-    int rc = save_agree(s, s->rank == 0 ? commit(s, keep) : 0);
+    int rc;
 
+    s->keep = keep;
+    rc = save_agree(s, s->rank == 0 ? save_commit_here(s) : 0);
     ckpt_save_abort(s);
     return rc;
 }

@@ -94,6 +94,46 @@ int ckpt_save_write(struct ckpt_save *s);
  * leaves the new checkpoint in place.  Frees s whatever happens. */
 int ckpt_save_commit(struct ckpt_save *s, int keep);
 
+/* ---- a save that is written while the caller goes on: begin -> beside -> add
+ * tensors and files -> start, and then next between steps until it is done */
+
+struct ckpt_writer;
+
+/* A thread that writes, and the memory that it writes from: stage [bytes] is
+ * borrowed until the free, its pages are touched by the thread.  One for any number of saves, one at a
+ * time. */
+int ckpt_writer_new(void *stage, size_t bytes, struct ckpt_writer **out);
+void ckpt_writer_free(struct ckpt_writer *w);           /* with no save in hand; NULL is accepted */
+/* Until it has nothing to do. */
+void ckpt_writer_wait(struct ckpt_writer *w);
+
+/* What stage must hold for rank of size ranks: declare the tensors to a
+ * rehearsal, which has no directory and meets nobody, ask, and ckpt_save_abort(). */
+struct ckpt_save *ckpt_save_rehearse(int rank, int size);
+size_t ckpt_save_stage_bytes(struct ckpt_save *s);
+
+/* Right after begin: w will write s.  ckpt_save_file() then copies its data. */
+void ckpt_save_beside(struct ckpt_save *s, struct ckpt_writer *w);
+
+/* Collective, instead of ckpt_save_write() and ckpt_save_commit().  Copies the
+ * tensors to the stage of their writers: afterwards what was declared may change.
+ * After an error ckpt_save_abort(). */
+int ckpt_save_start(struct ckpt_save *s, int keep);
+
+/* Not collective.  True while this rank works on the phase at hand. */
+_Bool ckpt_save_busy(const struct ckpt_save *s);
+
+struct ckpt_save_facts {
+    uint64_t bytes;             /* of tensors, all ranks */
+    double write_s, commit_s;   /* writing, of the slowest rank; MANIFEST to removal, of rank 0 */
+};
+
+/* Collective.  Waits for this rank's phase and enters the next one: 1, call
+ * again when no rank is busy.  0: the checkpoint is there, as after
+ * ckpt_save_commit().  An error: as there.  With 0 or an error s is freed, and
+ * *facts (or NULL) filled in, on rank 0. */
+int ckpt_save_next(struct ckpt_save *s, struct ckpt_save_facts *facts);
+
 /* What to pool_reserve() so that saving needs no memory from the system; whole
  * tensors are never copied.  The second form is for several ranks: n_rows counts
  * the struct ckpt_rows of all tensors, largest_split is the bytes of the largest
@@ -102,8 +142,9 @@ size_t ckpt_save_memory(int64_t n_tensors);
 size_t ckpt_save_memory_ranks(int64_t n_tensors, int64_t n_rows, int n_ranks, uint64_t largest_split);
 
 /* Removes the temporary (rank 0 does) and frees s; keeps the recorded error.
- * After a collective call that failed, or on all ranks before the first one.
- * NULL is accepted. */
+ * After a collective call that failed, or on all ranks before the first one, or
+ * at the end of a process that other ranks no longer wait for: a thread that
+ * still writes is waited for.  NULL is accepted. */
 void ckpt_save_abort(struct ckpt_save *s);
 
 #endif

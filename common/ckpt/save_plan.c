@@ -6,6 +6,24 @@
  * has to travel anyway; what lies whole on several ranks levels out the rest. */
 #include "ckpt/save_impl.h"
 
+/* Copies begin on a cache line. */
+#define STAGE_ALIGN ((uint64_t)64)
+
+uint64_t save_plan_stage(const struct save_plan *p, struct save_tensor *t, int64_t n, int rank)
+{
+    uint64_t at = 0;
+
+    for (int64_t k = 0; k < n; k++) {
+        struct save_tensor *now = &t[p->order[k]];
+
+        if (now->writer != rank)
+            continue;
+        now->stage_at = at;
+        at += (now->bytes + STAGE_ALIGN - 1) / STAGE_ALIGN * STAGE_ALIGN;
+    }
+    return at;
+}
+
 _Bool save_plan_holds(const struct ckpt_rows *r, int rank)
 {
     int d = rank - r->holder;

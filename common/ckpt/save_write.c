@@ -46,7 +46,8 @@ static void add_record(char *to, int64_t *n, const void *p, size_t bytes)
     *n += (int64_t)bytes;
 }
 
-/* Tensors that lie here whole, then the end of the file. */
+/* Tensors that lie here whole, or all of them where there is a copy; then the end
+ * of the file. */
 static int finish_file(struct ckpt_save *s, int i_file, char *record, int64_t *n)
 {
     const struct save_file *f = &s->plan.files[i_file];
@@ -57,7 +58,9 @@ static int finish_file(struct ckpt_save *s, int i_file, char *record, int64_t *n
     for (int64_t k = 0; k < f->n; k++) {
         const struct save_tensor *t = &s->t[s->plan.order[f->first + k]];
 
-        if (t->n_rows == 1)
+        if (s->copy)
+            TRY(st_writer_put(w, (int)k, 0, s->copy + t->stage_at, (size_t)t->bytes));
+        else if (t->n_rows == 1)
             TRY(st_writer_put(w, (int)k, 0, t->rows[0].data, (size_t)t->bytes));
     }
     TRY(st_writer_end(w));
@@ -143,6 +146,12 @@ static char *rows_at(const struct save_tensor *t, const struct ckpt_rows *r, uin
     return (char *)(uintptr_t)r->data + (byte - (uint64_t)r->first_row * t->row_bytes);
 }
 
+/* Where bytes of a tensor arrive: in its copy, or in what one round needs. */
+static char *arrival(const struct ckpt_save *s, const struct lane *l, uint64_t byte)
+{
+    return s->copy ? s->copy + l->t->stage_at + byte : s->stage + (byte - l->begin);
+}
+
 static void add_parts(const struct ckpt_save *s, const struct lane *l, struct comm_part *send, int *n_send,
                       struct comm_part *recv, int *n_recv)
 {
@@ -158,7 +167,19 @@ static void add_parts(const struct ckpt_save *s, const struct lane *l, struct co
                                                     .p = rows_at(l->t, r, o.begin) };
         if (l->t->writer == s->rank)
             recv[(*n_recv)++] = (struct comm_part){ .rank = sender, .bytes = (int64_t)(o.end - o.begin),
-                                                    .p = s->stage + (o.begin - l->begin) };
+                                                    .p = arrival(s, l, o.begin) };
+    }
+}
+
+/* Our own rows of a tensor whose other rows have arrived. */
+static void copy_lane(struct ckpt_save *s, const struct lane *l)
+{
+    for (int i = 0; i < l->t->n_rows; i++) {
+        const struct ckpt_rows *r = &l->t->rows[i];
+        struct span o = overlap(l, r);
+
+        if (o.begin < o.end && save_plan_sender(r, s->rank) == s->rank)
+            memcpy(arrival(s, l, o.begin), rows_at(l->t, r, o.begin), (size_t)(o.end - o.begin));
     }
 }
 
@@ -174,7 +195,7 @@ static int put_lane(struct ckpt_save *s, const struct lane *l)
         if (o.begin >= o.end)
             continue;
         TRY(st_writer_put(w, l->t->i_in_file, o.begin,
-                          save_plan_sender(r, s->rank) == s->rank ? rows_at(l->t, r, o.begin) : s->stage + (o.begin - l->begin),
+                          save_plan_sender(r, s->rank) == s->rank ? rows_at(l->t, r, o.begin) : arrival(s, l, o.begin),
                           (size_t)(o.end - o.begin)));
     }
     return 0;
@@ -226,25 +247,46 @@ static int send_rows(struct ckpt_save *s)
         if (s->comm)
             save_must(s, comm_all_to_all(s->comm, send, n_send, recv, n_recv));
         for (int i = 0; i < n && rc == 0; i++)
-            if (lanes[i].moves && lanes[i].t->writer == s->rank)
-                rc = put_lane(s, &lanes[i]);
+            if (lanes[i].moves && lanes[i].t->writer == s->rank) {
+                if (s->copy)
+                    copy_lane(s, &lanes[i]);
+                else
+                    rc = put_lane(s, &lanes[i]);
+            }
     }
     return rc;
 }
 
-int save_write_files(struct ckpt_save *s, char **record, int64_t *n)
+int save_write_local(struct ckpt_save *s)
 {
-    int rc;
+    int rc = 0;
 
-    *n = 0;
-    *record = arena_alloc(s->arena, record_room(s) + 1);
-    rc = send_rows(s);
-    pool_free(s->stage);
-    s->stage = NULL;
+    s->n_record = 0;
+    s->record = arena_alloc(s->arena, record_room(s) + 1);
     for (int i = 0; i < s->plan.n_files && rc == 0; i++)
         if (s->plan.files[i].writer == s->rank)
-            rc = finish_file(s, i, *record, n);
+            rc = finish_file(s, i, s->record, &s->n_record);
     return rc;
+}
+
+int save_write_files(struct ckpt_save *s)
+{
+    int rc = send_rows(s);
+
+    pool_free(s->stage);
+    s->stage = NULL;
+    return rc == 0 ? save_write_local(s) : rc;
+}
+
+void save_write_copy(struct ckpt_save *s)
+{
+    send_rows(s);
+    for (int64_t i = 0; i < s->n; i++) {
+        const struct save_tensor *t = &s->t[i];
+
+        if (t->writer == s->rank && t->n_rows == 1 && t->bytes)
+            memcpy(s->copy + t->stage_at, t->rows[0].data, (size_t)t->bytes);
+    }
 }
 
 /* ---- replicas */

@@ -65,7 +65,7 @@ static const char *const class_names[MEM_CLASS_N] = {
     [MEM_MASTER] = "master", [MEM_STATE] = "state", [MEM_GRAD] = "grad", [MEM_TABLE] = "table",
     [MEM_SLOT] = "slot", [MEM_BATCH] = "batch", [MEM_BOUNDARY] = "boundary", [MEM_ROUTING] = "routing", [MEM_ACT] = "act",
     [MEM_ROWS] = "rows", [MEM_LOGITS] = "logits", [MEM_CACHE] = "cache", [MEM_OPTIM] = "optim",
-    [MEM_WS] = "ws",
+    [MEM_WS] = "ws", [MEM_SAVE] = "save",
 };
 
 const char *mem_class_name(enum mem_class c)

@@ -39,6 +39,7 @@ enum mem_class {
     MEM_CACHE,          /* keys and values for decoding */
     MEM_OPTIM,          /* optimizer scratch */
     MEM_WS,             /* device scratch */
+    MEM_SAVE,           /* a checkpoint on its way to the disk */
     MEM_CLASS_N
 };
 

@@ -17,6 +17,7 @@ static const struct { const char *name; _Bool kept; } classes[FOOT_CLASS_N] = {
     [FOOT_TABLE] = { "table", 1 }, [FOOT_BATCH] = { "batch", 1 }, [FOOT_BOUNDARY] = { "boundary", 1 },
     [FOOT_ROUTING] = { "routing", 1 }, [FOOT_ACT] = { "act", 0 }, [FOOT_ROWS] = { "rows", 0 }, [FOOT_LOGITS] = { "logits", 0 },
     [FOOT_STAGE] = { "stage", 1 }, [FOOT_WS] = { "ws", 1 },
+    [FOOT_SAVE] = { "save", 1 },
 };
 
 const char *footprint_class_name(enum foot_class c) { return classes[c].name; }
@@ -315,6 +316,8 @@ void footprint_ranks(const struct footprint_base *b, const struct footprint_opts
         if (n > 1)
             f->device[FOOT_WIRE] = 4 * x->block;
         f->device[FOOT_WS] = x->ws;
+        if (o->save_beside)
+            f->host[FOOT_SAVE] = (4 * x->elems + x->state) / b->m.replicas;
         if (o->state_on_host)
             f->device[FOOT_STAGE] += 2 * x->largest;
     }

@@ -12,7 +12,9 @@
  *  - the widest block a rank owns of a layer, where a reduction lands (gradients
  *    that travel in bf16 are narrowed where they lie);
  *  - expert rows in rounds of rows_cap, three packed buffers in backward;
- *  - what is at home in host memory passes through two staging buffers.
+ *  - what is at home in host memory passes through two staging buffers;
+ *  - a save beside training copies a rank's even share of what its owner has in
+ *    all replicas, wherever row splits put it.
  * Refuses to guess what libraries take (MPI, NCCL, BLAS): add a reserve. */
 #ifndef SHARD_FOOTPRINT_H
 #define SHARD_FOOTPRINT_H
@@ -29,6 +31,7 @@ enum foot_class {
     FOOT_ACT, FOOT_ROWS, FOOT_LOGITS,           /* each at its own peak; phases share memory */
     FOOT_STAGE,         /* between host and device */
     FOOT_WS,            /* Newton-Schulz of the largest owned matrix */
+    FOOT_SAVE,          /* what a rank writes of a checkpoint; always in host memory */
     FOOT_CLASS_N
 };
 
@@ -38,6 +41,7 @@ struct footprint_opts {
     int boundary_every;         /* 0: every activation is kept */
     int64_t rows_cap;           /* -1: 1.15 x the balanced share, alone all rows */
     _Bool state_on_host, boundaries_on_host;
+    _Bool save_beside;          /* checkpoint.async */
     _Bool split_replicas;       /* state of what a replica steps only (sharing.h); the replica that has most */
 };
 

@@ -1,10 +1,11 @@
 /* conduct.c -- the loop around the step: lock, resume, metrics, evaluation,
  * checkpoints, stops.
  *
- * Order at a step border: the row is written, then evaluation, then the
- * checkpoint if one is due, then stop requests are honoured.  So a stop never
- * loses a finished step, and a row in metrics.jsonl may be ahead of the last
- * checkpoint but never behind it. */
+ * Order at a step border: the row is written, then evaluation, then a save that
+ * is in hand goes on, then the checkpoint if one is due, then stop requests are
+ * honoured.  So a stop never loses a finished step, and a row in metrics.jsonl
+ * may be ahead of the last checkpoint but never behind it.  However a run ends,
+ * unless ranks are lost, a save that is in hand is ended first. */
 #include "train/conduct.h"
 
 #include <inttypes.h>
@@ -28,6 +29,7 @@
 #include "shard/plan.h"
 #include "train/lock.h"
 #include "train/metrics.h"
+#include "train/saver.h"
 #include "train/state.h"
 #include "train/stop.h"
 #include "train/world.h"
@@ -44,8 +46,8 @@ struct conduct {
     struct heartbeat hb;
     struct run_identity id;
     const char *done_in;        /* the checkpoint of a finished run */
-    int64_t saved_step;         /* -1: none */
-    double step_s, save_s;      /* longest so far */
+    struct saver *saver;
+    double step_s;              /* longest so far */
     double last_beat;
     _Bool agreed;               /* the last failure is one that all ranks know of */
 };
@@ -254,7 +256,7 @@ static int load_latest(struct conduct *c)
         goto out;
     }
     TRY_OUT(rc, agree(c, state_load(c->t, k)));
-    c->saved_step = c->t->step;
+    saver_has(c->saver, c->t->step);
     log_info("going on from %s: step %" PRId64 " of %" PRId64 ", %s", ckpt_path(k), c->t->step, c->cfg->steps,
              state_exactness(c->t, k, buf, sizeof buf));
 out:
@@ -270,7 +272,6 @@ static int resume(struct conduct *c)
 
     TRY(agree(c, ckpt_list_steps(c->arena, c->o->run_dir, &steps, &n_steps)));
     TRY(share(c, &n_steps, sizeof n_steps));
-    c->saved_step = -1;
     if (n_steps > 0)
         return load_latest(c);
     trainer_init(c->t);
@@ -310,6 +311,7 @@ static int open_trainer(struct conduct *c)
     struct trainer_options o = {
         .what = TRAINER_MODEL | TRAINER_GRADS | TRAINER_OPTIM | TRAINER_DATA | TRAINER_VALID,
         .device = c->o->device, .threads = c->o->threads, .plan = c->o->plan, .world = c->o->world,
+        .stage_bytes = state_stage_bytes,
     };
     char b[32];
 
@@ -323,22 +325,17 @@ static int open_trainer(struct conduct *c)
 
 /* ---- at step borders */
 
-static int save(struct conduct *c, double *seconds)
+/* Collective.  The ranks know of a failure of fn. */
+static int saving(struct conduct *c, int (*fn)(struct saver *), double *seconds)
 {
     double t0 = now();
 
-    if (c->saved_step == c->t->step)
-        return 0;
     TRY(watch(c, FILES_S));
-    int rc = state_save(c->t, c->o->run_dir, &c->id, c->cfg->ckpt_keep);
+    int rc = fn(c->saver);
     c->agreed = rc < 0;
     TRY(rc);
     TRY(watch(c, 0));
-    c->saved_step = c->t->step;
-    double s = now() - t0;
-    *seconds += s;
-    c->save_s = s > c->save_s ? s : c->save_s;
-    log_info("saved step %" PRId64, c->t->step);
+    *seconds += now() - t0;
     return 0;
 }
 
@@ -386,6 +383,15 @@ static _Bool due(const struct conduct *c, int64_t every)
     return every > 0 && c->t->step % every == 0 && c->t->step > c->hb.started_at;
 }
 
+/* Collective.  Of the last step: nothing follows that could go on beside it. */
+static int save_now(struct conduct *c)
+{
+    double s = 0;
+
+    TRY(saving(c, saver_save, &s));
+    return saver_pending(c->saver) ? saving(c, saver_finish, &s) : 0;
+}
+
 static int train(struct conduct *c)
 {
     struct metrics_extra x = { 0 };
@@ -396,7 +402,7 @@ static int train(struct conduct *c)
         struct step_facts f;
         double t0 = now();
 
-        TRY(agree(c, stop_asked(c->step_s + c->save_s)));
+        TRY(agree(c, stop_asked(c->step_s + saver_reserve_s(c->saver))));
         if (c->o->world)
             comm_set_step(c->o->world, c->t->step + 1);
         TRY(trainer_gradients(c->t, &f));
@@ -424,15 +430,33 @@ static int train(struct conduct *c)
             continue;
         if (due(c, c->cfg->eval_every) && c->t->step < c->cfg->steps)
             TRY(agree(c, evaluate(c, &x.eval_s)));
-        _Bool asked = leads(c) && stop_save_asked();
-        TRY(share(c, &asked, sizeof asked));
-        if ((asked || due(c, c->cfg->ckpt_every)) && c->t->step < c->cfg->steps)
-            TRY(save(c, &x.ckpt_s));
+        /* One exchange for both questions. */
+        int64_t is[2] = { leads(c) && stop_save_asked(), saver_busy(c->saver) };
+        if (c->o->world)
+            TRY(comm_all_reduce(c->o->world, is, 2, DT_I64, COMM_MAX));
+        if (saver_pending(c->saver) && !is[1])
+            TRY(saving(c, saver_advance, &x.ckpt_s));
+        if ((is[0] || due(c, c->cfg->ckpt_every)) && c->t->step < c->cfg->steps)
+            TRY(saving(c, saver_save, &x.ckpt_s));
     }
     /* The last save comes after the last row: once it is there, all is. */
     if (c->cfg->eval_every > 0)
         TRY(agree(c, evaluate(c, &x.eval_s)));
-    return save(c, &x.ckpt_s);
+    return save_now(c);
+}
+
+/* All is saved. */
+static int stopped(struct conduct *c, const struct err_state *why)
+{
+    if (leads(c))
+        stop_honoured();
+    TRY(beat(c, "stopped"));
+    if (why->code == ERR_STOPPED && c->hb.barren && c->t->step == c->hb.started_at)
+        return err_set(ERR_NO, "%s; two starts in a row made no step (step %" PRId64 "), not asking for another",
+                       why->msg, c->t->step);
+    err_put(why);
+    return err_add("step %" PRId64 " of %" PRId64 " is saved, run the same command again to go on", c->t->step,
+                   c->cfg->steps);
 }
 
 /* Turns how train() ended into how the process ends.  A failure that the other
@@ -442,7 +466,7 @@ static int leave(struct conduct *c, int rc)
     struct err_state why;
     double s = 0;
 
-    world_settle(c->o->world, rc, c->agreed || c->t->agreed);
+    rc = world_settle(c->o->world, rc, c->agreed || c->t->agreed);
     if (rc == 0) {
         char buf[32];
         log_info("done: %" PRId64 " steps, %s tokens, in %s", c->t->step, units_count(buf, c->t->tokens), c->o->run_dir);
@@ -450,18 +474,15 @@ static int leave(struct conduct *c, int rc)
     }
     err_take(&why);
     if (rc == ERR_STOPPED || rc == ERR_INTERRUPTED) {
-        TRY(save(c, &s));
-        if (leads(c))
-            stop_honoured();
-        TRY(beat(c, "stopped"));
-        if (rc == ERR_STOPPED && c->hb.barren && c->t->step == c->hb.started_at)
-            return err_set(ERR_NO, "%s; two starts in a row made no step (step %" PRId64 "), not asking for another",
-                           why.msg, c->t->step);
-        err_put(&why);
-        return err_add("step %" PRId64 " of %" PRId64 " is saved, run the same command again to go on", c->t->step,
-                       c->cfg->steps);
+        if (save_now(c) == 0)
+            return stopped(c, &why);
+        err_take(&why);
     }
-    /* The first error is the one worth reporting. */
+    /* The first error is the one worth reporting; what was good before it is kept. */
+    if (saver_pending(c->saver) && saving(c, saver_finish, &s) < 0) {
+        log_warn("%s", err_msg());
+        err_clear();
+    }
     if (beat(c, "failed") < 0)
         err_clear();
     return err_put(&why);
@@ -486,7 +507,9 @@ static int get_ready(struct conduct *c)
     TRY(open_trainer(c));
     TRY(identify(c));
     TRY(same_everywhere(c, "plan", plan_hash(c->t->plan)));
+    TRY(agree(c, saver_open(c->t, c->o->run_dir, &c->id, &c->saver)));
     TRY(resume(c));
+    saver_settle(c->saver);
     c->hb.started_at = c->t->step;
     TRY(agree(c, state_room(c->t, c->o->run_dir)));
     /* All ranks measure at once, as they will compute at once. */
@@ -505,7 +528,7 @@ static int get_ready(struct conduct *c)
 
 int conduct_run(const struct run_config *cfg, const struct conduct_options *o)
 {
-    struct conduct c = { .cfg = cfg, .o = o, .arena = arena_new(), .saved_step = -1 };
+    struct conduct c = { .cfg = cfg, .o = o, .arena = arena_new() };
     _Bool done = 0, fresh = leads(&c) && !fs_exists(o->run_dir);
     int rc;
 
@@ -525,6 +548,7 @@ int conduct_run(const struct run_config *cfg, const struct conduct_options *o)
 out:
     rc = world_quiet(o->world, rc);
     metrics_close(c.m);
+    saver_close(c.saver);
     trainer_close(c.t);
     if (fresh && c.lock)
         sweep(&c);

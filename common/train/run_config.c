@@ -58,7 +58,7 @@ static const struct config_key own_keys[] = {
     { "checkpoint.every", CONFIG_INT, AT(ckpt_every), "100", 0, 1e15, NULL,
       "steps between checkpoints; 0 saves at the end only", NULL, 0 },
     { "checkpoint.keep", CONFIG_INT, AT(ckpt_keep), "3", 0, 1e9, NULL, "newest checkpoints to keep; 0 keeps all", NULL, 0 },
-    { "checkpoint.async", CONFIG_BOOL, AT(ckpt_async), "false", 0, 0, NULL, "save while training goes on", NULL, 0 },
+    { "checkpoint.async", CONFIG_BOOL, AT(ckpt_async), "false", 0, 0, NULL, "save while training goes on, from a copy in planned memory", NULL, 0 },
     { "eval.every", CONFIG_INT, AT(eval_every), "50", 0, 1e15, NULL, "steps between evaluations; 0: none", NULL, 0 },
     { "eval.batches", CONFIG_INT, AT(eval_batches), "16", 0, 1e15, NULL,
       "micro-batches of each set in an evaluation during training; 0: all", NULL, 0 },
@@ -111,8 +111,6 @@ static void check_later_stages(const struct run_config *r, const struct config *
         fault(f, c, "mesh.seqs_per_gather", "more than 1 is not built into this version");
     if (r->gather_dtype > 1)
         fault(f, c, "mesh.gather_dtype", "not built into this version; auto or fp32");
-    if (r->ckpt_async)
-        fault(f, c, "checkpoint.async", "true is not built into this version; false");
 }
 
 int run_config_check_built(const struct run_config *r)

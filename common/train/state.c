@@ -89,15 +89,20 @@ static int count_item(void *ctx, const struct state_item *it)
     return 0;
 }
 
+/* config.json and generation_config.json are smaller; and what steps and
+ * evaluations need while a save is in hand. */
+#define BESIDE_BYTES ((size_t)1 << 20)
+
 int state_room(struct trainer *t, const char *run_dir)
 {
     struct room r = { .t = t };
+    size_t beside = t->stage ? BESIDE_BYTES + t->vocab_bytes : 0;
 
     TRY(each_item(t, 1, count_item, &r));
     if (t->opts.world)
-        TRY(pool_reserve(ckpt_save_memory_ranks(r.n, r.n_rows, comm_size(t->opts.world), r.largest_split)));
+        TRY(pool_reserve(ckpt_save_memory_ranks(r.n, r.n_rows, comm_size(t->opts.world), r.largest_split) + beside));
     else
-        TRY(pool_reserve(ckpt_save_memory(r.n)));
+        TRY(pool_reserve(ckpt_save_memory(r.n) + beside));
     return ckpt_room(run_dir, r.bytes, r.n);
 }
 
@@ -132,7 +137,20 @@ static int save_files(struct trainer *t, struct ckpt_save *s)
 
 #define MAX_SETS 256
 
-int state_save(struct trainer *t, const char *run_dir, const struct run_identity *id, int64_t keep)
+size_t state_stage_bytes(struct trainer *t)
+{
+    struct ckpt_save *s = ckpt_save_rehearse(t->opts.world ? comm_rank(t->opts.world) : 0, mesh_world(t->mesh));
+    struct saving v = { t, s };
+    size_t bytes = 0;
+
+    if (each_item(t, 1, save_item, &v) == 0)
+        bytes = ckpt_save_stage_bytes(s);
+    ckpt_save_abort(s);
+    return bytes;
+}
+
+/* The table of sets is read until the save is done, and there is one at a time. */
+static int declare(struct trainer *t, const char *run_dir, const struct run_identity *id, struct ckpt_writer *w, struct ckpt_save **out)
 {
     static struct manifest_set sets[MAX_SETS];
     struct ckpt_save *s = NULL;
@@ -154,15 +172,45 @@ int state_save(struct trainer *t, const char *run_dir, const struct run_identity
         sets[info.n_sets++] = (struct manifest_set){ set.path, set.hash, set.windows };
     }
     TRY(ckpt_save_begin_ranks(t->opts.world, run_dir, &info, 0, &s));
+    if (w)
+        ckpt_save_beside(s, w);
     struct saving v = { t, s };
     TRY_OUT(rc, each_item(t, 1, save_item, &v));
     TRY_OUT(rc, save_files(t, s));
     if (t->mesh.replicas > 1)
         TRY_OUT(rc, ckpt_save_check_replicas(s));
-    TRY_OUT(rc, ckpt_save_write(s));
-    return ckpt_save_commit(s, (int)keep);
+    *out = s;
+    return 0;
 out:
     ckpt_save_abort(s);
+    return rc;
+}
+
+int state_save(struct trainer *t, const char *run_dir, const struct run_identity *id, int64_t keep)
+{
+    struct ckpt_save *s;
+    int rc;
+
+    TRY(declare(t, run_dir, id, NULL, &s));
+    rc = ckpt_save_write(s);
+    if (rc == 0)
+        return ckpt_save_commit(s, (int)keep);
+    ckpt_save_abort(s);
+    return rc;
+}
+
+int state_save_beside(struct trainer *t, const char *run_dir, const struct run_identity *id, int64_t keep, struct ckpt_writer *w,
+                      struct ckpt_save **out)
+{
+    struct ckpt_save *s;
+    int rc;
+
+    TRY(declare(t, run_dir, id, w, &s));
+    rc = ckpt_save_start(s, (int)keep);
+    if (rc < 0)
+        ckpt_save_abort(s);
+    else
+        *out = s;
     return rc;
 }
 

@@ -24,6 +24,14 @@ struct run_identity {
 /* Collective in the trainer's world.  Saves the trainer as RUN/ckpt/step-N and keeps the newest `keep` (0: all). */
 int state_save(struct trainer *t, const char *run_dir, const struct run_identity *id, int64_t keep);
 
+/* Collective.  The same, written by w beside what follows, from a copy of the
+ * trainer as it is now; *out goes through ckpt_save_next() until it is done. */
+int state_save_beside(struct trainer *t, const char *run_dir, const struct run_identity *id, int64_t keep, struct ckpt_writer *w,
+                      struct ckpt_save **out);
+
+/* Memory that the copy of this rank takes. */
+size_t state_stage_bytes(struct trainer *t);
+
 /* ERR_CREATE unless a checkpoint of this trainer fits beside run_dir. */
 int state_room(struct trainer *t, const char *run_dir);
 

@@ -133,6 +133,10 @@ static int build(struct trainer *t)
     }
     if (what & TRAINER_OPTIM)
         TRY(optim_new(t->build, &t->table, t->stepped, &c->optim, &t->dev, t->mem, &t->optim));
+    if (c->ckpt_async && t->opts.stage_bytes) {
+        t->stage_bytes = t->opts.stage_bytes(t);
+        TRY(keep(t, MEM_SAVE, "checkpoint being written", (int64_t)t->stage_bytes, 1, &t->stage));
+    }
     struct dev_limits lim = limits(t);
     t->dev.ws_size = t->dev.ops->ws_bytes(&t->dev, &lim);
     return keep(t, MEM_WS, "device scratch", (int64_t)t->dev.ws_size, 1, &t->dev.ws);

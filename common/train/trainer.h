@@ -25,6 +25,8 @@
 #include "train/replicas.h"
 #include "train/run_config.h"
 
+struct trainer;
+
 /* What a program needs from its trainer; the rest takes no memory. */
 enum {
     TRAINER_MODEL = 1,          /* forward */
@@ -55,6 +57,8 @@ struct trainer_options {
     struct comm *world;         /* the ranks of the run; NULL: this process alone */
     const char *plan;           /* a plan file to obey, "-" standard input; NULL: our own */
     const struct trainer_routing *routing;      /* borrowed; NULL: nobody */
+    /* With checkpoint.async: memory for a copy to save from; NULL: no saves beside the steps. */
+    size_t (*stage_bytes)(struct trainer *t);
     _Bool plan_only;            /* stop after the plan: nothing is reserved, no data is opened */
     /* The bytes of tokenizer.json and their name, when they do not come from cfg->tokenizer. */
     const char *tokenizer_name, *tokenizer_text;
@@ -116,6 +120,8 @@ struct trainer {
     void *own_w;
     int64_t micro;              /* the micro-batch at hand */
     void *logits;               /* TRAINER_DECODE: [vocab] */
+    void *stage;                /* [stage_bytes], host memory; NULL: saves are not to go on beside steps */
+    size_t stage_bytes;
 
     int64_t step;               /* updates done */
     int64_t next_data;          /* steps of data used: step + skipped ones */

@@ -11,6 +11,7 @@
 #include "base/out.h"
 #include "base/units.h"
 #include "train/memory_report.h"
+#include "train/state.h"
 
 #include "shard_cmds.h"
 
@@ -45,7 +46,7 @@ static int traced(struct shard_model *m, const struct memory_opts *o, enum table
     m->cfg.tokenizer = NULL;    /* its bytes are not part of the plan */
     struct trainer_options topts = {
         .what = TRAINER_MODEL | TRAINER_GRADS | TRAINER_OPTIM | TRAINER_DATA | TRAINER_VALID,
-        .device = o->device, .threads = (int)o->threads, .plan_only = 1,
+        .device = o->device, .threads = (int)o->threads, .plan_only = 1, .stage_bytes = state_stage_bytes,
     };
     TRY_OUT(rc, trainer_open(&m->cfg, &topts, &t));
     rc = memory_report(t, form, o->buffers);

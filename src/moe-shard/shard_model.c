@@ -69,6 +69,7 @@ int shard_footprint_opts(struct shard_model *m, const char *dtype, int64_t grad_
         .micro_tokens = c->micro_tokens, .seq_len = c->data.seq_len, .loss_chunk = c->loss_chunk,
         .grad_slots = (int)grad_slots, .boundary_every = (int)c->boundary_every, .rows_cap = c->rows_cap,
         .state_on_host = c->state_home != 0, .boundaries_on_host = c->boundary_home != 0,
+        .save_beside = c->ckpt_async,
         .split_replicas = c->split_replicas,
     };
     return 0;

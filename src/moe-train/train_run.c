@@ -11,6 +11,7 @@
 #include "train_cmds.h"
 #include "train/conduct.h"
 #include "train/memory_report.h"
+#include "train/state.h"
 #include "train/world.h"
 
 struct run_opts {
@@ -53,7 +54,7 @@ static int dry_run(const struct run_config *c, const struct run_opts *o)
 {
     struct trainer_options to = {
         .what = TRAINER_MODEL | TRAINER_GRADS | TRAINER_OPTIM | TRAINER_DATA | TRAINER_VALID,
-        .device = o->device, .threads = (int)o->threads, .plan_only = 1,
+        .device = o->device, .threads = (int)o->threads, .plan_only = 1, .stage_bytes = state_stage_bytes,
     };
     enum table_form form;
     struct trainer *t = NULL;

@@ -7,7 +7,8 @@
  *         saves the toy from all ranks of the world; its largest tensor has ROWS
  *         rows (13) of 515 floats.  HOW: "drift", a replica holds another byte;
  *         "other", the last rank declares one tensor less; "hole", the last rank
- *         has no data.  Prints "STATUS: sentence", on rank 0 only, when it fails.
+ *         has no data; "beside", it is written by a thread and overwritten here
+ *         meanwhile.  Prints "STATUS: sentence", on rank 0 only, when it fails.
  * test_ckpt_ranks load RUN STEP SHARD [ROWS]
  *         every byte of the checkpoint must be the toy; prints how many bytes
  *         beyond its own SHARD owners together have to read
@@ -128,27 +129,92 @@ static int add_thing(struct saver *v, struct ckpt_save *s, int i)
     return ckpt_save_rows(s, t->group, t->name, DT_F32, t->n_dims, t->shape, rows, n);
 }
 
+static int add_all(struct saver *v, struct ckpt_save *s)
+{
+    for (int i = 0; i < N_THINGS; i++)
+        if (strcmp(v->how, "other") || v->rank != v->size - 1 || i != 4)
+            TRY(add_thing(v, s, i));
+    return 0;
+}
+
+/* What was added is freed too: only the copy can be what is written. */
+static void spoil(struct saver *v)
+{
+    while (v->n_mem > 0) {
+        memset(v->mem[--v->n_mem], 0xee, 4);
+        free(v->mem[v->n_mem]);
+    }
+}
+
+static size_t stage_bytes(struct saver *v)
+{
+    struct ckpt_save *s = ckpt_save_rehearse(v->rank, v->size);
+    size_t n = add_all(v, s) == 0 ? ckpt_save_stage_bytes(s) : 0;
+
+    ckpt_save_abort(s);
+    spoil(v);
+    return n;
+}
+
+/* As conduct does it between steps. */
+static int see_through(struct comm *c, struct ckpt_save *s)
+{
+    struct ckpt_save_facts facts = { 0 };
+
+    for (int rc = 1; rc > 0;) {
+        int64_t busy = ckpt_save_busy(s);
+
+        TRY(comm_all_reduce(c, &busy, 1, DT_I64, COMM_MAX));
+        if (busy)
+            continue;
+        TRY(rc = ckpt_save_next(s, &facts));
+    }
+    if (comm_rank(c) == 0 && (facts.bytes < 80000 || facts.write_s <= 0 || facts.commit_s <= 0))
+        return err_set(ERR_NO, "%d bytes in %g and %g s?", (int)facts.bytes, facts.write_s, facts.commit_s);
+    return 0;
+}
+
 static int save_all(struct saver *v, struct comm *c, const char *run, int keep)
 {
+    _Bool beside = !strcmp(v->how, "beside");
+    struct ckpt_writer *w = NULL;
     struct manifest_info info = toy_info(v->step);
     struct ckpt_save *s;
+    void *stage = NULL;
+    size_t n;
     int rc;
 
+    if (beside) {
+        n = stage_bytes(v);
+        stage = malloc(n + 1);
+        if (!stage)
+            return err_set(ERR_IO, "out of memory");
+        TRY(ckpt_writer_new(stage, n, &w));
+    }
     info.replicas = v->replicas;
     info.efsdp = v->shard;
     info.ep = 1;
-    TRY(ckpt_save_begin_ranks(c, run, &info, 20000, &s));
+    TRY_OUT(rc, ckpt_save_begin_ranks(c, run, &info, 20000, &s));
+    if (beside)
+        ckpt_save_beside(s, w);
     rc = ckpt_save_file(s, "config.json", "{}\n", 3);
-    for (int i = 0; i < N_THINGS && rc == 0; i++)
-        if (strcmp(v->how, "other") || v->rank != v->size - 1 || i != 4)
-            rc = add_thing(v, s, i);
+    if (rc == 0)
+        rc = add_all(v, s);
     if (rc == 0)
         rc = ckpt_save_check_replicas(s);
     if (rc == 0)
-        rc = ckpt_save_write(s);
-    if (rc == 0)
+        rc = beside ? ckpt_save_start(s, keep) : ckpt_save_write(s);
+    if (rc < 0) {
+        ckpt_save_abort(s);
+        goto out;
+    }
+    if (!beside)
         return ckpt_save_commit(s, keep);
-    ckpt_save_abort(s);
+    spoil(v);
+    rc = see_through(c, s);
+out:
+    ckpt_writer_free(w);
+    free(stage);
     return rc;
 }
 
