@@ -15,10 +15,10 @@ static size_t line_end(const struct tok_docs *d, size_t pos)
     return p != NULL ? (size_t)(p - d->s) : d->n;
 }
 
-static _Bool is_blank(const struct tok_docs *d, size_t pos, size_t end)
+_Bool tok_docs_is_blank(const uint8_t *s, size_t n)
 {
-    for (; pos < end; pos++)
-        if (d->s[pos] != ' ' && d->s[pos] != '\t' && d->s[pos] != '\r')
+    for (size_t i = 0; i < n; i++)
+        if (s[i] != ' ' && s[i] != '\t' && s[i] != '\r')
             return 0;
     return 1;
 }
@@ -28,7 +28,7 @@ static _Bool next_blank(struct tok_docs *d, struct tok_span *out)
     size_t begin = d->n, end = d->n;
     for (; d->pos < d->n; d->pos = end < d->n ? end + 1 : d->n) {
         end = line_end(d, d->pos);
-        if (is_blank(d, d->pos, end)) {
+        if (tok_docs_is_blank(d->s + d->pos, end - d->pos)) {
             if (begin < d->n)
                 break;
         } else if (begin == d->n) {

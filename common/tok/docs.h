@@ -19,6 +19,9 @@ struct tok_docs { enum tok_docs_mode mode; const uint8_t *s; size_t n, pos; _Boo
 /* s is borrowed until the last call. */
 void tok_docs_begin(struct tok_docs *d, enum tok_docs_mode mode, const void *s, size_t n);
 
+/* A line (without its line feed) of white space alone. */
+_Bool tok_docs_is_blank(const uint8_t *s, size_t n);
+
 /* The next document; false after the last. */
 _Bool tok_docs_next(struct tok_docs *d, struct tok_span *out);
 

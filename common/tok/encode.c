@@ -29,6 +29,7 @@ struct part { const uint8_t *s; size_t n, at, n_ids; int64_t doc; int worker; _B
 struct tok_encoder {
     const struct tok_vocab *v;
     struct tok_how how;
+    _Bool shares;               /* ref and fast are another encoder's */
     struct tok_slow *ref;
     struct tok_fast *fast;      /* NULL: the slow way */
     struct worker *workers;
@@ -63,6 +64,24 @@ out:
     return rc;
 }
 
+int tok_encoder_share(const struct tok_encoder *e, struct tok_encoder **out)
+{
+    struct tok_encoder *s = calloc(1, sizeof *s);
+    *out = NULL;
+    if (s == NULL || (s->workers = calloc(1, sizeof *s->workers)) == NULL) {
+        free(s);
+        return err_sys(ERR_IO, "memory for an encoder");
+    }
+    s->v = e->v;
+    s->how = e->how;
+    s->how.threads = 1;
+    s->shares = 1;
+    s->ref = e->ref;
+    s->fast = e->fast;
+    *out = s;
+    return 0;
+}
+
 void tok_encoder_free(struct tok_encoder *e)
 {
     if (e == NULL)
@@ -73,8 +92,10 @@ void tok_encoder_free(struct tok_encoder *e)
         free(e->workers[i].ids.v);
     }
     free(e->workers);
-    tok_fast_free(e->fast);
-    tok_slow_free(e->ref);
+    if (!e->shares) {
+        tok_fast_free(e->fast);
+        tok_slow_free(e->ref);
+    }
     free(e->parts);
     free(e->ids);
     free(e->ends);
@@ -168,8 +189,21 @@ static int begin_worker(const struct tok_encoder *e, struct worker *w)
     return 0;
 }
 
+/* A thread that has company of its own kind waits for no lock here. */
+static int encode_alone(struct tok_encoder *e)
+{
+    TRY(begin_worker(e, &e->workers[0]));
+    for (size_t i = 0; i < e->n_parts; i++) {
+        e->parts[i].worker = 0;
+        TRY(encode_part(e, &e->workers[0], &e->parts[i]));
+    }
+    return 0;
+}
+
 static int encode_parts(struct tok_encoder *e)
 {
+    if (e->how.threads == 1)
+        return encode_alone(e);
     size_t next = 0;
     int failed = 0;             /* under the same lock as next */
     #pragma omp parallel num_threads(e->how.threads)

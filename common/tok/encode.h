@@ -26,6 +26,9 @@ struct tok_how {
 /* v is borrowed until free.  how NULL: all zero. */
 int tok_encoder_new(const struct tok_vocab *v, const struct tok_how *how, struct tok_encoder **out);
 void tok_encoder_free(struct tok_encoder *e);
+/* An encoder for one thread of the caller's own, with the tables of e, which it
+ * borrows until it is freed. */
+int tok_encoder_share(const struct tok_encoder *e, struct tok_encoder **out);
 _Bool tok_encoder_is_fast(const struct tok_encoder *e);
 
 struct tok_span { const uint8_t *s; size_t n; };
