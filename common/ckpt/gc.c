@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/fs.h"
 #include "base/json.h"
+#include "ckpt/rows.h"
 #include "ckpt/run.h"
 #include "ckpt/verify.h"
 
@@ -46,56 +47,37 @@ static const struct gc_item *at_step(const struct gc_item *items, int n, int64_t
     return NULL;
 }
 
-static int read_row(struct arena *a, const char *where, const char *line, size_t len, const struct gc_rules *rules,
-                    const struct gc_item *items, int n, struct rows *r)
+struct reading { struct arena *a; const struct gc_rules *rules; struct gc_item *items; int n; struct rows rows; };
+
+static int read_row(void *ctx, const char *where, const json_t *o)
 {
-    json_t *o;
+    struct reading *r = ctx;
     int64_t step;
     const char *set;
     double value = NAN;
-    int rc;
 
-    TRY(json_load_text(where, line, len, &o));
-    TRY_OUT(rc, json_get_int(o, where, "step", &step));
-    TRY_OUT(rc, json_get_str(o, where, "set", &set));
-    TRY_OUT(rc, json_opt_num(o, where, rules->metric, &value));         /* null: not finite */
-    if (at_step(items, n, step) && (!rules->set || !strcmp(rules->set, set)))
-        note_row(a, r, step, set, value);
-out:
-    json_decref(o);
-    return rc;
+    TRY(json_get_int(o, where, "step", &step));
+    TRY(json_get_str(o, where, "set", &set));
+    TRY(json_opt_num(o, where, r->rules->metric, &value));      /* null: not finite */
+    if (at_step(r->items, r->n, step) && (!r->rules->set || !strcmp(r->rules->set, set)))
+        note_row(r->a, &r->rows, step, set, value);
+    return 0;
 }
 
-/* Rows of evaluation only; a last line without its end was torn by a crash. */
 static int read_metrics(struct arena *a, const char *path, const struct gc_rules *rules, struct gc_item *items, int n)
 {
-    static const char lead[] = "{\"schema\":\"moe.eval/1\"";
-    struct fs_blob b;
-    struct rows r = { 0 };
-    int64_t line_no = 0;
-    int rc = 0, found = 0;
+    static const char *const evals[] = { "moe.eval/1", NULL };
+    struct reading r = { a, rules, items, n, { 0 } };
+    int found = 0;
 
-    TRY(fs_map(path, &b));
-    for (size_t at = 0; at < b.size && rc == 0; line_no++) {
-        const char *line = b.data + at, *end = memchr(line, '\n', b.size - at);
-        size_t len = end ? (size_t)(end - line) : 0;
-
-        if (!end)
-            break;
-        at += len + 1;
-        if (len >= sizeof lead - 1 && !memcmp(line, lead, sizeof lead - 1))
-            rc = read_row(a, arena_printf(a, "%s:%" PRId64, path, line_no + 1), line, len, rules, items, n, &r);
-    }
-    fs_blob_free(&b);
-    if (rc < 0)
-        return rc;
+    TRY(rows_each(path, evals, read_row, &r));
     for (int i = 0; i < n; i++) {
         double total = 0;
         int count = 0;
 
-        for (int k = 0; k < r.n; k++)
-            if (r.v[k].step == items[i].step) {
-                total += r.v[k].value;
+        for (int k = 0; k < r.rows.n; k++)
+            if (r.rows.v[k].step == items[i].step) {
+                total += r.rows.v[k].value;
                 count++;
             }
         items[i].value = count ? total / count : NAN;

@@ -186,6 +186,16 @@ void sidecar_free(struct sidecar *s)
         arena_free(s->arena);
 }
 
+struct hash sidecar_hash(const struct sidecar *s)
+{
+    struct hash_stream *h = hash_begin();
+    for (int i = 0; i < s->n_bin; i++)
+        hash_add(h, s->bin[i].hex, 32);
+    for (int i = 0; i < s->n_idx; i++)
+        hash_add(h, s->idx[i].hex, 32);
+    return hash_end(h);
+}
+
 int sidecar_verify(const struct sidecar *s, const struct hash *want, int n_want,
                    const char *path, const char *json, const void *data, size_t n)
 {

@@ -24,6 +24,9 @@ char *sidecar_text(const struct sidecar *s, size_t *n);
 int sidecar_read(const char *path, struct sidecar **out);
 void sidecar_free(struct sidecar *s);
 
+/* Hash of the recorded hashes: the identity of the tokens, without reading them. */
+struct hash sidecar_hash(const struct sidecar *s);
+
 /* Checks data against recorded hashes, chunk by chunk; path and json for the sentence. */
 int sidecar_verify(const struct sidecar *s, const struct hash *want, int n_want,
                    const char *path, const char *json, const void *data, size_t n);

@@ -188,12 +188,7 @@ const char *tokenfile_prefix(const struct tokenfile *f)
 
 struct hash tokenfile_hash(const struct tokenfile *f)
 {
-    struct hash_stream *h = hash_begin();
-    for (int i = 0; i < f->side->n_bin; i++)
-        hash_add(h, f->side->bin[i].hex, 32);
-    for (int i = 0; i < f->side->n_idx; i++)
-        hash_add(h, f->side->idx[i].hex, 32);
-    return hash_end(h);
+    return sidecar_hash(f->side);
 }
 
 int tokenfile_ids(const struct tokenfile *f, int64_t first, int64_t n, int32_t *dst)

@@ -10,7 +10,7 @@
 #include "ckpt/load.h"
 
 extern const struct opt_cmd ckpt_ls_cmd, ckpt_info_cmd, ckpt_verify_cmd, ckpt_cat_cmd, ckpt_diff_cmd, ckpt_convert_cmd, ckpt_gc_cmd,
-    ckpt_reshard_cmd, ckpt_average_cmd, ckpt_pack_cmd, ckpt_unpack_cmd;
+    ckpt_reshard_cmd, ckpt_average_cmd, ckpt_pack_cmd, ckpt_unpack_cmd, ckpt_card_cmd;
 
 /* Opens an operand for looking at; warns when it is not what `latest` names. */
 int ckpt_cmds_open(const char *path, struct ckpt **out);

@@ -107,7 +107,7 @@ int ckpt_cmds_written(const struct ckpt_cmds_written *w, _Bool json)
 int main(int argc, char **argv)
 {
     const struct opt_cmd cmds[] = { ckpt_ls_cmd, ckpt_info_cmd, ckpt_verify_cmd, ckpt_cat_cmd, ckpt_diff_cmd, ckpt_convert_cmd, ckpt_gc_cmd,
-                                    ckpt_reshard_cmd, ckpt_average_cmd, ckpt_pack_cmd, ckpt_unpack_cmd };
+                                    ckpt_reshard_cmd, ckpt_average_cmd, ckpt_pack_cmd, ckpt_unpack_cmd, ckpt_card_cmd };
 
     return opt_main("moe-ckpt", "look at, check, compare and rewrite checkpoints", cmds, sizeof cmds / sizeof *cmds, argc, argv);
 }
