@@ -193,7 +193,7 @@ row() { echo '{"schema":"moe.metrics/1","step":'"$1"',"time":"2026-12-01T10:00:0
 
 @test "no name breaks the page: borders, tags, links, fences and lines in it are escaped" {
 	passes moe-ckpt card -t 'a|b <script> [x](y) `c`' --hardware $'one\n## two' run
-	says '# a\|b \<script> \[x\](y) \`c\`'
+	says '# a\|b \<script\> \[x\]\(y\) \`c\`'
 	says $'Hardware: one\xef\xbf\xbd\\#\\# two'
 	[ "$(grep -c '^## ' <<< "$output")" -eq 9 ]
 	cp data/train.bin 'data/a`|b.bin'
