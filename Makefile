@@ -149,7 +149,7 @@ $(mistakes): $(call obj,$(mistake_src)) $(call prog_obj,moe-train) $(lib)
 
 # Preload libraries hold no product code and take no sanitizer: they are
 # loaded into a program that already has one.
-$(faults): $(B)/fault/%.so: tests/fault/%.c
+$(faults): $(B)/fault/%.so: tests/fault/%.c $(wildcard tests/fault/*.h)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(CC) -std=c11 -D_GNU_SOURCE $(warnings) $(if $(WERROR),-Werror) $(CPPFLAGS) $(CFLAGS) -fPIC -shared -o $@ $< -ldl -lpthread

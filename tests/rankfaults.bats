@@ -84,7 +84,7 @@ whole() { [ ! -L run/latest ] || passes moe-ckpt verify -q run; }
 	[ ! -e run ]
 	ends 0 66 'No such file' LD_PRELOAD="$FAULT" MOE_FAULT_DIR="$D/valid.idx" MOE_FAULT=open:1:ENOENT --
 	[ ! -e run ]
-	ends 1 66 'train.idx' LD_PRELOAD="$FAULT" MOE_FAULT_DIR="$D/train.idx" MOE_FAULT=open:1:EIO --
+	ends 1 74 'train.idx' LD_PRELOAD="$FAULT" MOE_FAULT_DIR="$D/train.idx" MOE_FAULT=open:1:EIO --
 	[ ! -e run ]
 }
 

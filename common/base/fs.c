@@ -18,6 +18,11 @@
 #include "base/arena.h"
 #include "base/err.h"
 
+int fs_no_input(const char *path)
+{
+    return err_sys(errno == ENOENT || errno == ENOTDIR || errno == ENAMETOOLONG ? ERR_NOINPUT : ERR_IO, "%s", path);
+}
+
 static int open_read(const char *path, struct stat *st)
 {
     int fd;
@@ -26,7 +31,7 @@ static int open_read(const char *path, struct stat *st)
         fd = open(path, O_RDONLY | O_CLOEXEC);
     while (fd < 0 && errno == EINTR);
     if (fd < 0)
-        return err_sys(ERR_NOINPUT, "%s", path);
+        return fs_no_input(path);
     if (fstat(fd, st) < 0) {
         err_sys(ERR_IO, "%s", path);
         close(fd);
@@ -287,7 +292,7 @@ int fs_file_size(const char *path, uint64_t *out)
     struct stat st;
 
     if (stat(path, &st) < 0)
-        return err_sys(ERR_NOINPUT, "%s", path);
+        return fs_no_input(path);
     if (S_ISDIR(st.st_mode))
         return err_set(ERR_DATA, "%s: is a directory", path);
     if (!S_ISREG(st.st_mode))
@@ -307,7 +312,7 @@ int fs_list(struct arena *a, const char *path, char ***names, int *n)
     int cap = 64, count = 0, rc = 0;
 
     if (!d)
-        return err_sys(ERR_NOINPUT, "%s", path);
+        return fs_no_input(path);
     char **v = arena_array(a, (size_t)cap, sizeof *v);
     for (struct dirent *e; (errno = 0, e = readdir(d));) {
         if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))

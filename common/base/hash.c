@@ -10,6 +10,7 @@
 
 #include "base/arena.h"
 #include "base/err.h"
+#include "base/fs.h"
 #include "base/pool.h"
 
 #define READ_BYTES ((size_t)1 << 20)
@@ -85,7 +86,7 @@ int hash_file(const char *path, struct hash *out, uint64_t *bytes)
     int rc = 0;
 
     if (fd < 0)
-        return err_sys(ERR_NOINPUT, "%s", path);
+        return fs_no_input(path);
     char *buf = arena_must(pool_alloc(READ_BYTES));
     struct hash_stream *s = hash_begin();
     for (;;) {

@@ -68,10 +68,15 @@ static int newest_whole(struct arena *a, const char *run, char **dir)
     TRY(ckpt_list_steps(a, run, &steps, &n));
     for (int i = n - 1; i >= 0; i--) {
         struct ckpt_verify v = { 0 };
+        int rc;
 
         *dir = fs_join(a, fs_join(a, run, "ckpt"), ckpt_step_name(name, steps[i]));
-        if (ckpt_verify(*dir, &v) == 0 && v.n_problems == 0)
+        rc = ckpt_verify(*dir, &v);
+        if (rc == 0 && v.n_problems == 0)
             return 0;
+        /* One that cannot be read may be whole: going further back is no answer. */
+        if (rc < 0 && rc != ERR_DATA && rc != ERR_NOINPUT)
+            return rc;
     }
     *dir = NULL;
     return 0;
@@ -134,15 +139,14 @@ static _Bool is_there(const char *path)
 static int resolve(struct arena *a, const char *path, unsigned flags, char **dir, char **note,
                    struct ckpt_dir **scanned)
 {
+    struct stat sb;
     int rc;
 
     *note = NULL;
     *scanned = NULL;
     *dir = arena_strdup(a, path);
-    if (!fs_exists(path)) {
-        errno = ENOENT;
-        return err_sys(ERR_NOINPUT, "%s", path);
-    }
+    if (stat(path, &sb) < 0)
+        return fs_no_input(path);
     if (!fs_is_dir(path)) {
         if (flags & CKPT_NEED_MANIFEST)
             return err_set(ERR_DATA, "%s: a single file, not a checkpoint directory", path);

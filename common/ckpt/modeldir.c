@@ -61,7 +61,7 @@ static int check_old(struct modeldir *d)
     struct manifest *m;
     struct stat sb;
     char **names;
-    _Bool ours;
+    _Bool ours = 0;
     int n;
 
     if (lstat(d->path, &sb) < 0)
@@ -73,10 +73,15 @@ static int check_old(struct modeldir *d)
     }
     if (!(d->flags & MODELDIR_REPLACE))
         return err_set(ERR_CREATE, "%s: is there already and made in another way; -f replaces it", d->path);
-    ours = S_ISDIR(sb.st_mode) && manifest_load(d->path, &m) == 0;
-    if (ours) {
-        ours = strncmp(m->info.tool, "moe-ckpt ", 9) == 0;
-        manifest_free(m);
+    if (S_ISDIR(sb.st_mode)) {
+        int rc = manifest_load(d->path, &m);
+
+        if (rc == ERR_IO)       /* it may well be ours */
+            return rc;
+        if (rc == 0) {
+            ours = strncmp(m->info.tool, "moe-ckpt ", 9) == 0;
+            manifest_free(m);
+        }
     }
     return ours ? 0 : err_set(ERR_CREATE, "%s: was not written by moe-ckpt, so it is not replaced; remove it first", d->path);
 }
@@ -205,11 +210,17 @@ static int make_temp(struct modeldir *d)
 
     TRY(fs_mkdirs(d->parent));
     for (int tries = 0; tries < 2; tries++) {
-        if (mkdir(d->temp, 0777) < 0 && errno != EEXIST)
+        _Bool made = mkdir(d->temp, 0777) == 0;
+
+        if (!made && errno != EEXIST)
             return err_sys(ERR_CREATE, "%s", d->temp);
         d->lock = open(d->temp, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        if (d->lock < 0)
-            return err_sys(ERR_CREATE, "%s", d->temp);
+        if (d->lock < 0) {
+            err_sys(ERR_CREATE, "%s", d->temp);
+            if (made)           /* empty, and of no use to another writer either */
+                rmdir(d->temp);
+            return ERR_CREATE;
+        }
         if (flock(d->lock, LOCK_EX | LOCK_NB) < 0) {
             int rc = errno == EWOULDBLOCK ? err_set(ERR_LOCKED, "%s: another process is writing it", d->path)
                                           : err_sys(ERR_CREATE, "%s", d->temp);

@@ -105,7 +105,7 @@ static int unpack_all(const char *path, const char *to, struct packing *p)
         return packing_read(fd, "standard input", to, p);
     fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return err_sys(ERR_NOINPUT, "%s", path);
+        return fs_no_input(path);
     rc = packing_read(fd, path, to, p);
     close(fd);
     return rc;

@@ -4,9 +4,9 @@
  *   LD_PRELOAD=.../fault.so MOE_FAULT=write:7:EIO moe-train ...
  *
  * MOE_FAULT      KIND:N:ACTION, several separated by commas.
- *     KIND       open read pread write pwrite fsync rename mkdir unlink symlink
- *                ftruncate fallocate malloc mmap; any: all of these but reading,
- *                opening and memory, numbered together
+ *     KIND       open close read pread write pwrite fsync rename mkdir unlink
+ *                symlink ftruncate fallocate malloc mmap; any: all of these but
+ *                reading, opening, closing and memory, numbered together
  *     N          1, 2, ...; "3+" is the third and every later one
  *     ACTION     an errno name: the call fails with it and does nothing
  *                KILL   SIGKILL before the call
@@ -15,6 +15,7 @@
  * MOE_FAULT_DIR  an absolute path without links: only calls on paths at or
  *                below it count (memory always counts)
  * MOE_FAULT_LOG  file that gets "KIND COUNT" lines when the program ends
+ * MOE_FAULT_TRACE  file that gets every change that counts, as fault.h has it
  * MOE_ALLOC_LOG  file that gets one line when the program starts and one per
  *                write to a path that ends in MOE_ALLOC_MARK (default
  *                metrics.jsonl): "ALLOCATIONS BYTES MAPPINGS OTHERS RESIDENT";
@@ -43,15 +44,18 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
+#include "fault.h"
+
 enum kind {
-    K_OPEN, K_READ, K_PREAD, K_WRITE, K_PWRITE, K_FSYNC, K_RENAME, K_MKDIR, K_UNLINK, K_SYMLINK,
+    K_OPEN, K_CLOSE, K_READ, K_PREAD, K_WRITE, K_PWRITE, K_FSYNC, K_RENAME, K_MKDIR, K_UNLINK, K_SYMLINK,
     K_FTRUNCATE, K_FALLOCATE, K_MALLOC, K_MMAP, K_ANY, N_KINDS
 };
 
 static const char *const kind_name[N_KINDS] = {
-    "open", "read", "pread", "write", "pwrite", "fsync", "rename", "mkdir", "unlink", "symlink",
+    "open", "close", "read", "pread", "write", "pwrite", "fsync", "rename", "mkdir", "unlink", "symlink",
     "ftruncate", "fallocate", "malloc", "mmap", "any"
 };
 
@@ -71,7 +75,7 @@ static atomic_long count[N_KINDS];
 static char below[4096];        /* MOE_FAULT_DIR */
 static const char *count_log, *alloc_log, *alloc_mark;
 static uintptr_t exe_lo, exe_hi;
-static int ready;
+static int ready, trace_fd = -1;
 
 extern void *__libc_malloc(size_t n);
 extern void *__libc_calloc(size_t n, size_t size);
@@ -172,18 +176,41 @@ static void log_memory(void)
     syscall(SYS_write, alloc_fd, line, (size_t)n);
 }
 
+void fault_plan(const char *spec, const char *dir)
+{
+    n_faults = 0;
+    for (int k = 0; k < N_KINDS; k++)
+        atomic_store(&count[k], 0);
+    below[0] = '\0';
+    if (dir && (*dir != '/' || strlen(dir) >= sizeof below))
+        refuse(dir);
+    if (dir)
+        memcpy(below, dir, strlen(dir) + 1);
+    if (spec)
+        parse(spec);
+}
+
+long fault_count(const char *kind)
+{
+    for (int k = 0; k < N_KINDS; k++)
+        if (!strcmp(kind_name[k], kind))
+            return atomic_load(&count[k]);
+    return -1;
+}
+
+void fault_trace(int fd) { trace_fd = fd; }
+
 __attribute__((constructor)) static void start(void)
 {
     const char *s;
 
     dl_iterate_phdr(find_exe, NULL);
-    if ((s = getenv("MOE_FAULT_DIR"))) {
-        if (*s != '/' || strlen(s) >= sizeof below)
+    fault_plan(getenv("MOE_FAULT"), getenv("MOE_FAULT_DIR"));
+    if ((s = getenv("MOE_FAULT_TRACE"))) {
+        trace_fd = (int)syscall(SYS_openat, AT_FDCWD, s, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
+        if (trace_fd < 0)
             refuse(s);
-        memcpy(below, s, strlen(s) + 1);
     }
-    if ((s = getenv("MOE_FAULT")))
-        parse(s);
     count_log = getenv("MOE_FAULT_LOG");
     alloc_mark = getenv("MOE_ALLOC_MARK");
     if (!alloc_mark)
@@ -239,20 +266,26 @@ static void fd_path(int fd, char *buf, size_t size)
     buf[n < 0 ? 0 : n] = '\0';
 }
 
+/* The whole path of a name in a directory; "" when there is none. */
+#define FULL 8192
+static const char *full_path(int dir, const char *path, char full[FULL])
+{
+    *full = '\0';
+    if (*path == '/')
+        return path;
+    if (dir != AT_FDCWD)
+        fd_path(dir, full, 4096);
+    else if (syscall(SYS_getcwd, full, 4096) < 0)
+        return "";
+    snprintf(full + strlen(full), FULL - strlen(full), "/%s", path);
+    return full;
+}
+
 static int path_counts(int dir, const char *path)
 {
-    char full[8192];
+    char full[FULL];
 
-    if (!*below || *path == '/')
-        return !*below || is_below(path);
-    if (dir == AT_FDCWD) {
-        if (syscall(SYS_getcwd, full, 4096) < 0)
-            return 0;
-    } else {
-        fd_path(dir, full, 4096);
-    }
-    snprintf(full + strlen(full), sizeof full - strlen(full), "/%s", path);
-    return is_below(full);
+    return !*below || is_below(full_path(dir, path, full));
 }
 
 static int fd_counts(int fd)
@@ -288,6 +321,49 @@ static int next(enum kind k)
     return action;
 }
 
+/* ---- what was changed, for who replays it */
+
+static void record(enum fault_op op, const char *name, const char *other, const void *data, size_t n, uint64_t at)
+{
+    struct fault_record r = { .op = op, .name = (uint32_t)strlen(name) + 1, .other = (uint32_t)strlen(other) + 1,
+                              .n = (uint32_t)n, .at = at };
+    struct iovec v[4] = { { &r, sizeof r }, { (void *)(uintptr_t)name, r.name }, { (void *)(uintptr_t)other, r.other },
+                          { (void *)(uintptr_t)data, data ? n : 0 } };
+    size_t all = sizeof r + r.name + r.other + (data ? n : 0);
+
+    /* A record that is cut would make a passed test of nothing. */
+    if (syscall(SYS_writev, trace_fd, v, data ? 4 : 3) != (long)all)
+        refuse("the file for the trace: it is full");
+}
+
+static void record_fd(enum fault_op op, int fd, const void *data, size_t n, uint64_t at)
+{
+    char path[4096];
+
+    fd_path(fd, path, sizeof path);
+    record(op, path, "", data, n, at);
+}
+
+static int traced(const void *caller, int counts) { return trace_fd >= 0 && ours(caller) && counts; }
+
+static int record_at(const void *caller, int rc, enum fault_op op, int dir, const char *path)
+{
+    char full[FULL];
+
+    if (rc == 0 && traced(caller, path_counts(dir, path)))
+        record(op, full_path(dir, path, full), "", NULL, 0, 0);
+    return rc;
+}
+
+static int record_two(const void *caller, int rc, enum fault_op op, int from_dir, const char *from, int to_dir, const char *to)
+{
+    char full[2][FULL];
+
+    if (rc == 0 && traced(caller, path_counts(to_dir, to)))
+        record(op, full_path(from_dir, from, full[0]), full_path(to_dir, to, full[1]), NULL, 0, 0);
+    return rc;
+}
+
 #define CALLER __builtin_return_address(0)
 #define FAIL_IF(counts, k) \
     do { \
@@ -302,11 +378,16 @@ static int open_at(const void *caller, int dir, const char *path, int flags, va_
     mode_t mode = flags & (O_CREAT | __O_TMPFILE) ? va_arg(ap, mode_t) : 0;
     int act = ours(caller) && path_counts(dir, path) ? next(K_OPEN) : NOTHING;
 
+    int fd;
+
     if (act > 0) {
         errno = act;
         return -1;
     }
-    return (int)syscall(SYS_openat, dir, path, flags, mode);
+    fd = (int)syscall(SYS_openat, dir, path, flags, mode);
+    if (fd >= 0 && flags & (O_CREAT | O_TRUNC) && traced(caller, path_counts(dir, path)))
+        record_fd(FAULT_CREATE, fd, NULL, flags & O_TRUNC ? 1 : 0, 0);
+    return fd;
 }
 
 #define OPEN(dir, path, flags) \
@@ -331,6 +412,17 @@ static void note_mark(int fd)
     log_memory();
 }
 
+/* The descriptor goes whatever close(2) says, as on Linux. */
+int close(int fd)
+{
+    int act = ours(CALLER) && fd_counts(fd) ? next(K_CLOSE) : NOTHING, rc = (int)syscall(SYS_close, fd);
+
+    if (act <= 0)
+        return rc;
+    errno = act;
+    return -1;
+}
+
 /* n, or what a cut call moves; TORN moves half and dies. */
 static size_t cut(int act, size_t n) { return act == NOTHING || n < 2 ? n : n / 2; }
 
@@ -346,6 +438,8 @@ ssize_t write(int fd, const void *p, size_t n)
     if (ours(CALLER))
         note_mark(fd);
     rc = syscall(SYS_write, fd, p, cut(act, n));
+    if (rc > 0 && traced(CALLER, fd_counts(fd)))
+        record_fd(FAULT_WRITE, fd, p, (size_t)rc, (uint64_t)(syscall(SYS_lseek, fd, 0, SEEK_CUR) - rc));
     if (act == DO_TORN)
         kill(getpid(), SIGKILL);
     return rc;
@@ -361,6 +455,8 @@ static ssize_t pwrite_(const void *caller, int fd, const void *p, size_t n, off_
         return -1;
     }
     rc = syscall(SYS_pwrite64, fd, p, cut(act, n), at);
+    if (rc > 0 && traced(caller, fd_counts(fd)))
+        record_fd(FAULT_WRITE, fd, p, (size_t)rc, (uint64_t)at);
     if (act == DO_TORN)
         kill(getpid(), SIGKILL);
     return rc;
@@ -394,22 +490,29 @@ static ssize_t pread_(const void *caller, int fd, void *p, size_t n, off_t at)
 ssize_t pread(int fd, void *p, size_t n, off_t at) { return pread_(CALLER, fd, p, n, at); }
 ssize_t pread64(int fd, void *p, size_t n, off64_t at) { return pread_(CALLER, fd, p, n, at); }
 
+static int record_done(const void *caller, int rc, enum fault_op op, int fd, uint64_t at)
+{
+    if (rc == 0 && traced(caller, fd_counts(fd)))
+        record_fd(op, fd, NULL, 0, at);
+    return rc;
+}
+
 int fsync(int fd)
 {
     FAIL_IF(fd_counts(fd), K_FSYNC);
-    return (int)syscall(SYS_fsync, fd);
+    return record_done(CALLER, (int)syscall(SYS_fsync, fd), FAULT_SYNC, fd, 0);
 }
 
 int fdatasync(int fd)
 {
     FAIL_IF(fd_counts(fd), K_FSYNC);
-    return (int)syscall(SYS_fdatasync, fd);
+    return record_done(CALLER, (int)syscall(SYS_fdatasync, fd), FAULT_SYNC, fd, 0);
 }
 
 int ftruncate(int fd, off_t n)
 {
     FAIL_IF(fd_counts(fd), K_FTRUNCATE);
-    return (int)syscall(SYS_ftruncate, fd, n);
+    return record_done(CALLER, (int)syscall(SYS_ftruncate, fd, n), FAULT_CUT, fd, (uint64_t)n);
 }
 
 int fallocate(int fd, int mode, off_t at, off_t n)
@@ -423,61 +526,71 @@ int fallocate(int fd, int mode, off_t at, off_t n)
 int rename(const char *from, const char *to)
 {
     FAIL_IF(path_counts(AT_FDCWD, to), K_RENAME);
-    return (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
+    return record_two(CALLER, (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0), FAULT_RENAME, AT_FDCWD, from, AT_FDCWD, to);
 }
 
 int renameat(int from_dir, const char *from, int to_dir, const char *to)
 {
     FAIL_IF(path_counts(to_dir, to), K_RENAME);
-    return (int)syscall(SYS_renameat2, from_dir, from, to_dir, to, 0);
+    return record_two(CALLER, (int)syscall(SYS_renameat2, from_dir, from, to_dir, to, 0), FAULT_RENAME, from_dir, from, to_dir, to);
 }
 
 int renameat2(int from_dir, const char *from, int to_dir, const char *to, unsigned flags)
 {
     FAIL_IF(path_counts(to_dir, to), K_RENAME);
-    return (int)syscall(SYS_renameat2, from_dir, from, to_dir, to, flags);
+    return record_two(CALLER, (int)syscall(SYS_renameat2, from_dir, from, to_dir, to, flags),
+                      flags & RENAME_EXCHANGE ? FAULT_EXCHANGE : FAULT_RENAME, from_dir, from, to_dir, to);
 }
 
 int mkdir(const char *path, mode_t mode)
 {
     FAIL_IF(path_counts(AT_FDCWD, path), K_MKDIR);
-    return (int)syscall(SYS_mkdirat, AT_FDCWD, path, mode);
+    return record_at(CALLER, (int)syscall(SYS_mkdirat, AT_FDCWD, path, mode), FAULT_MKDIR, AT_FDCWD, path);
 }
 
 int mkdirat(int dir, const char *path, mode_t mode)
 {
     FAIL_IF(path_counts(dir, path), K_MKDIR);
-    return (int)syscall(SYS_mkdirat, dir, path, mode);
+    return record_at(CALLER, (int)syscall(SYS_mkdirat, dir, path, mode), FAULT_MKDIR, dir, path);
 }
 
 int unlink(const char *path)
 {
     FAIL_IF(path_counts(AT_FDCWD, path), K_UNLINK);
-    return (int)syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+    return record_at(CALLER, (int)syscall(SYS_unlinkat, AT_FDCWD, path, 0), FAULT_REMOVE, AT_FDCWD, path);
 }
 
 int unlinkat(int dir, const char *path, int flags)
 {
     FAIL_IF(path_counts(dir, path), K_UNLINK);
-    return (int)syscall(SYS_unlinkat, dir, path, flags);
+    return record_at(CALLER, (int)syscall(SYS_unlinkat, dir, path, flags), FAULT_REMOVE, dir, path);
 }
 
 int rmdir(const char *path)
 {
     FAIL_IF(path_counts(AT_FDCWD, path), K_UNLINK);
-    return (int)syscall(SYS_unlinkat, AT_FDCWD, path, AT_REMOVEDIR);
+    return record_at(CALLER, (int)syscall(SYS_unlinkat, AT_FDCWD, path, AT_REMOVEDIR), FAULT_REMOVE, AT_FDCWD, path);
+}
+
+static int record_link(const void *caller, int rc, const char *target, int dir, const char *path)
+{
+    char full[FULL];
+
+    if (rc == 0 && traced(caller, path_counts(dir, path)))
+        record(FAULT_SYMLINK, full_path(dir, path, full), target, NULL, 0, 0);
+    return rc;
 }
 
 int symlink(const char *target, const char *path)
 {
     FAIL_IF(path_counts(AT_FDCWD, path), K_SYMLINK);
-    return (int)syscall(SYS_symlinkat, target, AT_FDCWD, path);
+    return record_link(CALLER, (int)syscall(SYS_symlinkat, target, AT_FDCWD, path), target, AT_FDCWD, path);
 }
 
 int symlinkat(const char *target, int dir, const char *path)
 {
     FAIL_IF(path_counts(dir, path), K_SYMLINK);
-    return (int)syscall(SYS_symlinkat, target, dir, path);
+    return record_link(CALLER, (int)syscall(SYS_symlinkat, target, dir, path), target, dir, path);
 }
 
 /* ---- memory */

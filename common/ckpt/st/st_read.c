@@ -83,8 +83,7 @@ int st_open(const char *path, struct st_file **out)
     }
     f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (f->fd < 0)
-        rc = err_sys(errno == ENOENT || errno == ENOTDIR || errno == EACCES ? ERR_NOINPUT :
-                     errno == ELOOP || errno == ENXIO ? ERR_DATA : ERR_IO, "%s", path);
+        rc = errno == ELOOP || errno == ENXIO ? err_sys(ERR_DATA, "%s", path) : fs_no_input(path);
     else
         rc = read_head(f);
     if (rc < 0) {
