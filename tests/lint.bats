@@ -198,3 +198,27 @@ quiet() {
 	caught heads common/tok/silent.c:1: 'does not open'
 	caught heads common/tok/space.c:2: 'white space'
 }
+
+@test "a fault without a row, with two, without a test, or with one that is not there is caught" {
+	mkdir -p "$T/tests/fault"
+	put tests/a.bats '@test "it ends, as it should: 74" {' '}'
+	put tests/unit/test_a.c '/* test_a.c -- a. */' 'int main(void) { cmocka_unit_test(all_is_well); }'
+	table() {
+		for i in $(seq 35); do printf 'F%d\twhat\n\ttests/unit/test_a.c: all_is_well\n' "$i"; done > "$T/tests/fault/TABLE"
+	}
+	caught faults tests/fault/TABLE:1: 'is missing'
+	table
+	printf 'F36\tmore\n\ttests/a.bats: it ends, as it should: 74\n' >> "$T/tests/fault/TABLE"
+	quiet faults.sh
+	sed -i '5,6d' "$T/tests/fault/TABLE"
+	caught faults tests/fault/TABLE:1: 'F3 is missing'
+	table
+	printf 'F7\tagain\n\t- no reason\n' >> "$T/tests/fault/TABLE"
+	caught faults tests/fault/TABLE:71: 'F7 stands here twice'
+	table
+	printf 'F36\tmore\n\ttests/unit/test_a.c: all_is_bad\nF37\tnone\n\tF38 x\nnothing\n' >> "$T/tests/fault/TABLE"
+	caught faults tests/fault/TABLE:72: 'no such test: tests/unit/test_a.c: all_is_bad'
+	caught faults tests/fault/TABLE:75: 'neither a row nor a test'
+	printf 'F40\tnone\n' >> "$T/tests/fault/TABLE"
+	caught faults tests/fault/TABLE:76: 'F40 names no test and gives no reason'
+}

@@ -141,6 +141,8 @@ const char *rig_end(const struct rig_cmd *c) { static char b[640]; return place(
 
 void rig_template(const struct rig_cmd *c)
 {
+    if (fs_exists(rig_end(c)))
+        return;
     must(fs_mkdir(rig_begin(c)) == 0, c->name);
     c->prepare(rig_begin(c));
     rig_reset(c);

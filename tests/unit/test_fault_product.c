@@ -32,7 +32,7 @@ static const struct { const char *kind; int what; } kinds[] = {
 
 static const struct { const char *word; int error; _Bool later; } actions[] = {
     { "EIO", EIO, 0 }, { "ENOSPC", ENOSPC, 0 }, { "EDQUOT", EDQUOT, 0 }, { "EINTR", EINTR, 0 }, { "SHORT", 0, 0 }, { "SHORT", 0, 1 },
-    { "EIO", EIO, 1 },
+    { "EIO", EIO, 1 }, { "EAGAIN", EAGAIN, 0 }, { "FULL", ENOSPC, 1 },
     { "ENOSPC", ENOSPC, 1 },
 };
 
@@ -55,7 +55,7 @@ static int judge(const struct rig_cmd *c, const struct rig_report *r, const char
     if (!r->signal && r->code < 0) {
         int status = err_status(r->code);
 
-        if (status != 73 && status != 74 && !(status == 66 && is(kind, "open")))
+        if (status != 73 && status != 74)
             return err_set(ERR_NO, "status %d: %s", status, r->msg);
         if (!error || (!later && error == EINTR && is_retried(kind)))
             return err_set(ERR_NO, "is not made again: %s", r->msg);
@@ -70,7 +70,7 @@ static int judge(const struct rig_cmd *c, const struct rig_report *r, const char
     n = rig_leftovers(c);
     TRY(n);
     /* What an error leaves is only what could not be removed. */
-    if (n && !r->signal && !later && !is(kind, "unlink") && !rig_done(c))
+    if (n && !r->signal && !is(kind, "unlink") && !(later && is(kind, "open")) && !rig_done(c))
         return err_set(ERR_NO, "%d temporaries are left", n);
     /* Again, undisturbed.  These two do not replace what is there whole. */
     if ((is(c->name, "unpack") || is(c->name, "reshard")) && rig_done(c))
@@ -94,7 +94,10 @@ static long one(const struct rig_cmd *c, const char *kind, long n, const char *a
     struct rig_report r;
     char spec[64];
 
-    snprintf(spec, sizeof spec, "%s:%ld%s:%s", kind, n, later ? "+" : "", action);
+    if (is(action, "FULL"))     /* at some byte of the write, as disks are */
+        snprintf(spec, sizeof spec, "%s:%ld:SHORT,%s:%ld+:ENOSPC", kind, n, kind, n + 1);
+    else
+        snprintf(spec, sizeof spec, "%s:%ld%s:%s", kind, n, later ? "+" : "", action);
     rig_reset(c);
     r = *rig_run(c, spec, kind, -1);
     n_cases++;
@@ -133,6 +136,10 @@ static void product(const struct rig_cmd *c)
             _Bool is_short = !actions[a].error;
 
             if (is_short && !(is_retried(kinds[k].kind) && kinds[k].what))
+                continue;
+            if (is(actions[a].word, "FULL") && !is(kinds[k].kind, "write") && !is(kinds[k].kind, "pwrite"))
+                continue;
+            if (actions[a].error == EAGAIN && kinds[k].what != READS)
                 continue;
             if (kinds[k].what == READS && (actions[a].error == ENOSPC || actions[a].error == EDQUOT))
                 continue;
