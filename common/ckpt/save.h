@@ -95,7 +95,7 @@ int ckpt_save_write(struct ckpt_save *s);
 int ckpt_save_commit(struct ckpt_save *s, int keep);
 
 /* ---- a save that is written while the caller goes on: begin -> beside -> add
- * tensors and files -> start, and then next between steps until it is done */
+ * tensors and files -> start -> copied, and then next between steps until done */
 
 struct ckpt_writer;
 
@@ -115,10 +115,12 @@ size_t ckpt_save_stage_bytes(struct ckpt_save *s);
 /* Right after begin: w will write s.  ckpt_save_file() then copies its data. */
 void ckpt_save_beside(struct ckpt_save *s, struct ckpt_writer *w);
 
-/* Collective, instead of ckpt_save_write() and ckpt_save_commit().  Copies the
- * tensors to the stage of their writers: afterwards what was declared may change.
- * After an error ckpt_save_abort(). */
+/* Collective, instead of ckpt_save_write() and ckpt_save_commit().  From here on
+ * the tensors are copied to the stage of their writers; after an error
+ * ckpt_save_abort().  What was declared may be read at any time, and changed when
+ * ckpt_save_copied(), which is not collective, has returned. */
 int ckpt_save_start(struct ckpt_save *s, int keep);
+void ckpt_save_copied(struct ckpt_save *s);
 
 /* Not collective.  True while this rank works on the phase at hand. */
 _Bool ckpt_save_busy(const struct ckpt_save *s);

@@ -1,13 +1,14 @@
 /* save_async.c -- a save that is written while its data goes on changing.
  *
- * The caller's thread copies what this rank is to write, rows of other ranks
- * included, and from there on the files are made by a thread of the writer.  That
- * thread never talks to other ranks, since communicators have one caller: where
- * the ranks must agree, it stops, and the caller takes the save one phase further
- * between two steps.
+ * What this rank is to write is copied, and the files are made of the copy, by a
+ * thread of the writer.  That thread never talks to other ranks, since
+ * communicators have one caller: rows that lie on several ranks are exchanged by
+ * the caller, and where the ranks must agree, the thread stops, and the caller
+ * takes the save one phase further between two steps.
  *
- *   start      copy, of all ranks      the caller
- *   writing    files, fsync            the thread of every rank
+ *   start      rows of other ranks     the caller
+ *   copying    what lies here          the thread of every rank
+ *   writing    files, fsync            the same
  *   next       errors, records         the caller, when all threads are done
  *   committing MANIFEST to removal     the thread of rank 0
  *   next       errors                  the caller: now it is a checkpoint
@@ -19,9 +20,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/pool.h"
 #include "ckpt/save_impl.h"
@@ -39,15 +38,12 @@ struct ckpt_writer {
     size_t bytes;
 };
 
-/* Steps go first: they wait for their slowest thread, a save does not.  On Linux
- * this counts for the calling thread alone; without it the save is as right. */
-#define NICER 10
-
+/* At no lower priority than the steps: measured, they then take as long all in
+ * all, and now and then have to wait for the copy. */
 static void *work(void *arg)
 {
     struct ckpt_writer *w = arg;
 
-    (void)setpriority(PRIO_PROCESS, 0, NICER);
     pthread_mutex_lock(&w->lock);
     for (;;) {
         while (!w->job && !w->quit)
@@ -189,9 +185,16 @@ static void keep(struct ckpt_save *s, int rc, double since)
 static void write_part(void *ctx)
 {
     struct ckpt_save *s = ctx;
-    double t0 = now();
-    int rc = save_put_later(s);
+    double t0;
+    int rc;
 
+    save_write_copy(s);
+    pthread_mutex_lock(&s->writer->lock);
+    s->copied = 1;
+    pthread_cond_broadcast(&s->writer->changed);
+    pthread_mutex_unlock(&s->writer->lock);
+    t0 = now();
+    rc = save_put_later(s);
     if (rc == 0)
         rc = save_write_local(s);
     keep(s, rc, t0);
@@ -223,12 +226,23 @@ int ckpt_save_start(struct ckpt_save *s, int keep_n)
         rc = err_set(ERR_BUG, "%s: %llu bytes to copy, %zu were planned", s->temp, (unsigned long long)need, s->writer->bytes);
     TRY(save_agree(s, rc));
     s->copy = s->writer->stage;
-    save_write_copy(s);
+    save_write_rows(s);
     for (int64_t i = 0; i < s->n; i++)
         s->facts.bytes += s->t[i].bytes;
     s->phase = SAVE_WRITING;
     give(s->writer, write_part, s);
     return 0;
+}
+
+void ckpt_save_copied(struct ckpt_save *s)
+{
+    struct ckpt_writer *w = s->writer;
+
+    BUG_ON(s->phase == SAVE_DECLARED);
+    pthread_mutex_lock(&w->lock);
+    while (!s->copied)
+        pthread_cond_wait(&w->changed, &w->lock);
+    pthread_mutex_unlock(&w->lock);
 }
 
 _Bool ckpt_save_busy(const struct ckpt_save *s)

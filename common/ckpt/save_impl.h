@@ -72,6 +72,7 @@ struct ckpt_save {
     struct ckpt_writer *writer; /* NULL: the caller waits for everything */
     char *copy;                 /* what the writer writes from */
     enum save_phase phase;
+    _Bool copied;               /* under the lock of the writer */
     int keep;
     struct save_later *later, **later_end;
     char *record;               /* [n_record] of this rank */
@@ -98,7 +99,9 @@ void save_collect(struct ckpt_save *s, const char *p, int64_t n, const char **al
 
 /* Collective.  Writes the files of this rank: rows first, then the rest. */
 int save_write_files(struct ckpt_save *s);
-/* Collective.  Whole tensors of this rank's files into s->copy. */
+/* Collective.  Tensors of this rank's files into s->copy: those that are split by
+ * rows; and, not collective, the rest. */
+void save_write_rows(struct ckpt_save *s);
 void save_write_copy(struct ckpt_save *s);
 /* Not collective: the files from s->copy, or what needs no other rank.  Makes
  * s->record, what rank 0 needs to know of them, in the order of the plan. */

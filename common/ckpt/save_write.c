@@ -278,9 +278,13 @@ int save_write_files(struct ckpt_save *s)
     return rc == 0 ? save_write_local(s) : rc;
 }
 
-void save_write_copy(struct ckpt_save *s)
+void save_write_rows(struct ckpt_save *s)
 {
     send_rows(s);
+}
+
+void save_write_copy(struct ckpt_save *s)
+{
     for (int64_t i = 0; i < s->n; i++) {
         const struct save_tensor *t = &s->t[i];
 

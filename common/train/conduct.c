@@ -4,8 +4,10 @@
  * Order at a step border: the row is written, then evaluation, then a save that
  * is in hand goes on, then the checkpoint if one is due, then stop requests are
  * honoured.  So a stop never loses a finished step, and a row in metrics.jsonl
- * may be ahead of the last checkpoint but never behind it.  However a run ends,
- * unless ranks are lost, a save that is in hand is ended first. */
+ * may be ahead of the last checkpoint but never behind it.  The copy to save from
+ * is made while the next gradients are computed, and waited for before the
+ * update.  However a run ends, unless ranks are lost, a save that is in hand is
+ * ended first. */
 #include "train/conduct.h"
 
 #include <inttypes.h>
@@ -406,17 +408,18 @@ static int train(struct conduct *c)
         if (c->o->world)
             comm_set_step(c->o->world, c->t->step + 1);
         TRY(trainer_gradients(c->t, &f));
+        double waited = saver_copied(c->saver);
         int rc = trainer_update(c->t, &f);
+        x.ckpt_s += waited;
+        x.step_s = now() - t0 - waited;
         if (rc < 0) {
             /* The row of the step that ended the run is worth having. */
             struct err_state why;
             err_take(&why);
-            x.step_s = now() - t0;
             if (leads(c))
                 TRY(metrics_step(c->m, &f, &x, NULL));
             return err_put(&why);
         }
-        x.step_s = now() - t0;
         TRY(trainer_layer_facts(c->t));
         if (f.n_tokens)
             c->step_s = x.step_s > c->step_s ? x.step_s : c->step_s;

@@ -131,6 +131,19 @@ int saver_save(struct saver *s)
     return 0;
 }
 
+double saver_copied(struct saver *s)
+{
+    double t0;
+
+    if (!s->pending)
+        return 0;
+    t0 = now();
+    ckpt_save_copied(s->pending);
+    t0 = now() - t0;
+    s->stall_s += t0;
+    return t0;
+}
+
 _Bool saver_pending(const struct saver *s) { return s->pending != NULL; }
 
 _Bool saver_busy(const struct saver *s) { return s->pending && ckpt_save_busy(s->pending); }

@@ -1,8 +1,9 @@
 /* saver.h -- the checkpoints of a run: written while everybody waits, or, with
  * checkpoint.async, beside the steps that follow.
  *
- * Beside: saver_save() returns when the state is copied.  The caller then asks
- * between steps whether a rank is busy; when none is, saver_advance() takes the
+ * Beside: saver_save() returns at once, and the state is copied during the next
+ * forward and backward, which only read it; saver_copied() comes before anything
+ * changes it.  The caller asks between steps whether a rank is busy; when none is, saver_advance() takes the
  * save further, and "saved step N" is said when its checkpoint is in place and
  * not before.  One save at a time: a second one waits for the first, and says so.
  * It refuses to decide when to save, and to touch the watchdog. */
@@ -27,6 +28,10 @@ void saver_settle(struct saver *s);
 
 /* Collective.  Saves the state of now unless that is done or in hand. */
 int saver_save(struct saver *s);
+
+/* Not collective.  Before the state is changed: waits for the copy, and returns
+ * the seconds that it had to. */
+double saver_copied(struct saver *s);
 
 _Bool saver_pending(const struct saver *s);     /* a save is in hand; the same on all ranks */
 _Bool saver_busy(const struct saver *s);        /* and this rank's part is not done yet */

@@ -25,7 +25,8 @@ struct run_identity {
 int state_save(struct trainer *t, const char *run_dir, const struct run_identity *id, int64_t keep);
 
 /* Collective.  The same, written by w beside what follows, from a copy of the
- * trainer as it is now; *out goes through ckpt_save_next() until it is done. */
+ * trainer as it is now; *out goes through ckpt_save_copied() before the trainer
+ * changes and through ckpt_save_next() until it is done. */
 int state_save_beside(struct trainer *t, const char *run_dir, const struct run_identity *id, int64_t keep, struct ckpt_writer *w,
                       struct ckpt_save **out);
 

@@ -68,6 +68,7 @@ static int start(const char *run, int64_t step, int keep, struct ckpt_writer *w,
         ckpt_save_abort(s);
         return rc;
     }
+    ckpt_save_copied(s);
     memset(live, 0xee, sizeof live);
     *out = s;
     return 0;

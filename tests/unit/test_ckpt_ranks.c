@@ -210,6 +210,7 @@ static int save_all(struct saver *v, struct comm *c, const char *run, int keep)
     }
     if (!beside)
         return ckpt_save_commit(s, keep);
+    ckpt_save_copied(s);
     spoil(v);
     rc = see_through(c, s);
 out:
