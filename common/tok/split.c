@@ -98,38 +98,89 @@ size_t tok_split_contraction(const uint8_t *s, size_t n, size_t pos)
     return pos;
 }
 
+/* \p{Han}, a bit each; 64 KiB of which little is touched. */
+enum { HAN_FROM = 0x2e80, HAN_TO = 0x40000 };
+static uint8_t han[(HAN_TO - HAN_FROM) / 8];
+static pthread_once_t han_once = PTHREAD_ONCE_INIT;
+
+static void make_han(void)
+{
+    struct tok_regex *re;
+    struct tok_regex_mem *m = tok_regex_mem_new();
+    struct tok_regex_walk w;
+    uint8_t *text = malloc(4 * (size_t)(HAN_TO - HAN_FROM));
+    size_t n = 0, from, to;
+    int rc;
+    arena_must(m);
+    arena_must(text);
+    for (uint32_t c = HAN_FROM; c < HAN_TO; c++)
+        if (c < 0xd800 || c > 0xdfff)
+            n += tok_char_put(c, text + n);
+    rc = tok_regex_new("\\p{Han}", "\\p{Han}+", 8, TOK_RUST, &re);
+    BUG_ON(rc < 0);
+    tok_regex_begin(&w, re, text, n);
+    while (tok_regex_next(&w, m, &from, &to) > 0)
+        for (uint32_t c; from < to;) {
+            from += (size_t)tok_utf8_char(text + from, to - from, &c);
+            han[(c - HAN_FROM) >> 3] |= (uint8_t)(1 << (c & 7));
+        }
+    tok_regex_free(re);
+    tok_regex_mem_free(m);
+    free(text);
+}
+
+void tok_split_han_init(void)
+{
+    pthread_once(&han_once, make_han);
+}
+
+_Bool tok_split_is_han(const uint8_t *s, size_t n, size_t pos)
+{
+    uint32_t c;
+    if (s[pos] < 0xe2 || tok_utf8_char(s + pos, n - pos, &c) == 0 || c < HAN_FROM || c >= HAN_TO)
+        return 0;
+    return han[(c - HAN_FROM) >> 3] >> (c & 7) & 1;
+}
+
+/* The class, but that of Han characters is no part of words where they are apart. */
+static inline uint8_t word_class(const uint8_t *s, size_t n, size_t pos, int *len, const _Bool apart)
+{
+    uint8_t c = class_at(s, n, pos, len);
+    return apart && c & (IN_U | IN_W) && tok_split_is_han(s, n, pos) ? c & ~(IN_U | IN_W) : c;
+}
+
 /* U*W+ from pos; pos when there is none.  U* takes all it can to a.  Is there
  * a W at a, W+ goes on from there.  Otherwise U* gives back characters until
  * one of them is a W; that is the last such character, and what follows it is
  * not W, so W+ is this one character.  *upper is a. */
-static size_t mixed_word(const uint8_t *s, size_t n, size_t pos, size_t *upper)
+static inline size_t mixed_word(const uint8_t *s, size_t n, size_t pos, size_t *upper, const _Bool apart)
 {
     size_t a = pos, last = pos, e;
     int len = 0;
     uint8_t c = 0;
-    for (; (c = class_at(s, n, a, &len)) & IN_U; a += (size_t)len)
+    for (; (c = word_class(s, n, a, &len, apart)) & IN_U; a += (size_t)len)
         if (c & IN_W)
             last = a + (size_t)len;
     *upper = a;
     if (!(c & IN_W))
         return last;
-    for (e = a; class_at(s, n, e, &len) & IN_W; e += (size_t)len)
+    for (e = a; word_class(s, n, e, &len, apart) & IN_W; e += (size_t)len)
         ;
     return e;
 }
 
 /* Branches 1 and 2.  When neither form of branch 1 fits, no W stands in or
  * after the run of U, so W* of branch 2 is empty. */
-static inline size_t word(const uint8_t *s, size_t n, size_t pos, uint8_t c, int len, const _Bool tail)
+static inline size_t word(const uint8_t *s, size_t n, size_t pos, uint8_t c, int len, const _Bool tail, const _Bool apart)
 {
     size_t with = 0, without = 0, e, first = pos + (size_t)len;
     if (!(c & (LETTER | NUMBER | BREAK))) {
-        e = mixed_word(s, n, first, &with);
+        e = mixed_word(s, n, first, &with, apart);
         if (e > first)
             return tail ? tok_split_contraction(s, n, e) : e;
     }
     if (c & (IN_U | IN_W)) {
-        e = mixed_word(s, n, pos, &without);
+        e = mixed_word(s, n, pos, &without, apart);
         if (e > pos)
             return tail ? tok_split_contraction(s, n, e) : e;
     }
@@ -141,14 +192,14 @@ static inline size_t word(const uint8_t *s, size_t n, size_t pos, uint8_t c, int
 }
 
 /* Branch 4 after its optional space; pos when it does not fit. */
-static size_t others(const uint8_t *s, size_t n, size_t pos)
+static size_t others(const uint8_t *s, size_t n, size_t pos, const _Bool slash)
 {
     size_t e = pos;
     int len;
     while (class_at(s, n, e, &len) & OTHER)
         e += (size_t)len;
     if (e > pos)
-        while (e < n && (s[e] == '\r' || s[e] == '\n' || s[e] == '/'))
+        while (e < n && (s[e] == '\r' || s[e] == '\n' || (slash && s[e] == '/')))
             e++;
     return e;
 }
@@ -172,14 +223,19 @@ static size_t spaces(const uint8_t *s, size_t n, size_t pos)
     return c == STOP || last == pos ? e : last;
 }
 
-static inline size_t next(const uint8_t *s, size_t n, size_t pos, uint64_t *bad, const _Bool tail, const int digits)
+static inline size_t next(const uint8_t *s, size_t n, size_t pos, uint64_t *bad, const _Bool tail, const int digits, const _Bool apart)
 {
     int len = 0;
     size_t e;
     uint8_t c = class_at(s, n, pos, &len);
     if (c == STOP)
         return tok_split_invalid(s, n, pos, bad);
-    e = word(s, n, pos, c, len, tail);
+    if (apart && tok_split_is_han(s, n, pos)) {
+        for (e = pos; e < n && tok_split_is_han(s, n, e);)
+            e += s[e] < 0xf0 ? 3 : 4;
+        return e;
+    }
+    e = word(s, n, pos, c, len, tail, apart);
     if (e > pos)
         return e;
     if (c & NUMBER) {
@@ -188,23 +244,29 @@ static inline size_t next(const uint8_t *s, size_t n, size_t pos, uint64_t *bad,
             e += (size_t)len;
         return e;
     }
-    if (s[pos] == ' ' && (e = others(s, n, pos + 1)) > pos + 1)
+    if (s[pos] == ' ' && (e = others(s, n, pos + 1, !apart)) > pos + 1)
         return e;
     if (c & OTHER)
-        return others(s, n, pos);
+        return others(s, n, pos, !apart);
     return spaces(s, n, pos);
 }
 
 size_t tok_split_next(const uint8_t *s, size_t n, size_t pos, uint64_t *bad)
 {
     tok_class_init();
-    return next(s, n, pos, bad, 1, 3);
+    return next(s, n, pos, bad, 1, 3, 0);
 }
 
 size_t tok_split_tekken(const uint8_t *s, size_t n, size_t pos, uint64_t *bad)
 {
     tok_class_init();
-    return next(s, n, pos, bad, 0, 1);
+    return next(s, n, pos, bad, 0, 1, 0);
+}
+
+size_t tok_split_kimi(const uint8_t *s, size_t n, size_t pos, uint64_t *bad)
+{
+    tok_class_init();
+    return next(s, n, pos, bad, 1, 3, 1);
 }
 
 /* A space can only begin a piece or lie among white space, so after a visible

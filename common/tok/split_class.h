@@ -48,6 +48,12 @@ size_t tok_split_invalid(const uint8_t *s, size_t n, size_t pos, uint64_t *bad);
 /* As tok_split_next(), without C and with \p{N} for \p{N}{1,3}. */
 size_t tok_split_tekken(const uint8_t *s, size_t n, size_t pos, uint64_t *bad);
 
+/* [\p{Han}]+ first, U and W without Han, and no "/" after line feeds. */
+size_t tok_split_kimi(const uint8_t *s, size_t n, size_t pos, uint64_t *bad);
+/* Before the first question, which is about the character at pos < n. */
+void tok_split_han_init(void);
+_Bool tok_split_is_han(const uint8_t *s, size_t n, size_t pos);
+
 /* (?i:'s|'t|'re|'ve|'m|'ll|'d)? at pos: its end. */
 size_t tok_split_contraction(const uint8_t *s, size_t n, size_t pos);
 

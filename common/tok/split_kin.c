@@ -73,6 +73,20 @@ static inline size_t spaces(const uint8_t *s, size_t n, size_t pos, _Bool breaks
     return c == STOP || last == pos ? e : last;
 }
 
+/* [^\s\p{L}\p{N}]+[\r\n]*, where marks count as letters or as others. */
+static size_t plain_others(const struct tok_split *k, const uint8_t *s, size_t n, size_t pos)
+{
+    size_t e = pos;
+    int len;
+    if (!k->marks)
+        return others(s, n, pos, OTHER, 0, 0);
+    for (uint8_t c; (c = class_at(s, n, e, &len)) & OTHER && !(c & IN_W); e += (size_t)len)
+        ;
+    while (e > pos && e < n && (s[e] == '\r' || s[e] == '\n'))
+        e++;
+    return e;
+}
+
 /* C|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,k}| ?[^\s\p{L}\p{N}]+[\r\n]*|... */
 static size_t plain_next(const struct tok_split *k, const uint8_t *s, size_t n, size_t pos, uint64_t *bad)
 {
@@ -83,16 +97,17 @@ static size_t plain_next(const struct tok_split *k, const uint8_t *s, size_t n, 
         return tok_split_invalid(s, n, pos, bad);
     if (s[pos] == '\'' && (e = tok_split_contraction(s, n, pos)) > pos)
         return e;
-    if (c & LETTER)
-        return run(s, n, pos, LETTER, 0);
+    const uint8_t letter = k->marks ? LETTER | IN_U | IN_W : LETTER;
+    if (c & letter)
+        return run(s, n, pos, letter, 0);
     if (c & NUMBER)
         return numbers(s, n, pos, k->digits);
-    if (!(c & BREAK) && class_at(s, n, pos + (size_t)len, &next_len) & LETTER)
-        return run(s, n, pos + (size_t)len, LETTER, 0);
-    if (s[pos] == ' ' && (e = others(s, n, pos + 1, OTHER, 0, 0)) > pos + 1)
+    if (!(c & BREAK) && class_at(s, n, pos + (size_t)len, &next_len) & letter)
+        return run(s, n, pos + (size_t)len, letter, 0);
+    if (s[pos] == ' ' && (e = plain_others(k, s, n, pos + 1)) > pos + 1)
         return e;
     if (c & OTHER)
-        return others(s, n, pos, OTHER, 0, 0);
+        return plain_others(k, s, n, pos);
     return spaces(s, n, pos, 1, k->end_space, 0);
 }
 
@@ -184,41 +199,61 @@ static size_t tekken_next(const struct tok_split *k, const uint8_t *s, size_t n,
     return tok_split_tekken(s, n, pos, bad);
 }
 
+static size_t kimi_next(const struct tok_split *k, const uint8_t *s, size_t n, size_t pos, uint64_t *bad)
+{
+    (void)k;
+    return tok_split_kimi(s, n, pos, bad);
+}
+
 /* ---- which one */
 
 #define CONTRACTION "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 #define MARK "[^\\r\\n\\p{L}\\p{N}]?"
 #define OTHERS "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*"
 #define SPACES "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
-#define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}"
+#define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}"
 #define LATIN_SIGN "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+"
 
 static const struct tok_split
-    gpt2 = { "gpt2", gpt2_next, 0, 0, 0, 0 },
-    cl100k_rust = { "cl100k", plain_next, 3, 1, 0, 1 },
-    llama3 = { "llama3", plain_next, 3, 1, 0, 0 },
-    two_digits = { "two digits", plain_next, 2, 1, 0, 0 },
-    qwen2 = { "qwen2", plain_next, 1, 1, 0, 0 },
-    deepseek = { "deepseek", deepseek_next, 3, 1, 0, 0 },
-    o200k = { "o200k", o200k_next, 3, 1, 1, 0 },
-    tekken = { "tekken", tekken_next, 1, 1, 1, 0 };
+    gpt2 = { .name = "gpt2", .next = gpt2_next, .form = TOK_FORM_GPT2 },
+    cl100k_rust = { .name = "cl100k", .next = plain_next, .digits = 3, .line_cut = 1, .end_space = 1 },
+    llama3 = { .name = "llama3", .next = plain_next, .digits = 3, .line_cut = 1 },
+    two_digits = { .name = "two digits", .next = plain_next, .digits = 2, .line_cut = 1 },
+    qwen2 = { .name = "qwen2", .next = plain_next, .digits = 1, .line_cut = 1 },
+    qwen35 = { .name = "qwen3.5", .next = plain_next, .digits = 1, .line_cut = 1, .marks = 1 },
+    deepseek = { .name = "deepseek", .next = deepseek_next, .digits = 3, .line_cut = 1, .form = TOK_FORM_DEEPSEEK, .marks = 1, .apart = 1 },
+    o200k = { .name = "o200k", .next = o200k_next, .digits = 3, .line_cut = 1, .slash = 1, .form = TOK_FORM_CASED, .tail = 1 },
+    tekken = { .name = "tekken", .next = tekken_next, .digits = 1, .line_cut = 1, .slash = 1, .form = TOK_FORM_CASED },
+    kimi = { .name = "kimi", .next = kimi_next, .digits = 3, .line_cut = 1, .form = TOK_FORM_CASED, .tail = 1, .apart = 1 };
 
-/* The second cl100k is the spelling of exports to tokenizer.json: its single
- * [\r\n] ends a piece at the same place as [\r\n]+ does. */
+#define RUST (1 << TOK_RUST)
+#define ONIG (1 << TOK_ONIG)
+#define NOT_HAN "&&[^\\p{Han}]]"
+#define APOSTROPHE "'(?i:[sdmt]|ll|ve|re)|"
+
+/* In several an end of white space is written with one [\r\n]: it ends a piece at the
+ * same place as [\r\n]+ does.  A possessive "?+" or "++" before what cannot follow it
+ * anyway changes nothing; {1,3}+ is possessive in Rust alone. */
 static const struct { const char *expression; const struct tok_split *split; int dialects; } known[] = {
-    { "'(?:[sdmt]|ll|ve|re)| ?\\p{L}++| ?\\p{N}++| ?[^\\s\\p{L}\\p{N}]++|\\s++$|\\s+(?!\\S)|\\s", &gpt2, 1 << TOK_RUST },
-    { "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+", &gpt2, 1 << TOK_RUST | 1 << TOK_ONIG },
-    { "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}++|\\p{N}{1,3}+| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*+|\\s++$|\\s*[\\r\\n]|\\s+(?!\\S)|\\s", &cl100k_rust, 1 << TOK_RUST },
-    /* and the first two as moe-tokenize import writes them */
-    { "'(?:[sdmt]|ll|ve|re)| ?\\p{L}++| ?\\p{N}++| ?[^\\s\\p{L}\\p{N}]++|\\s++\\z|\\s+(?!\\S)|\\s", &gpt2, 1 << TOK_ONIG },
-    { "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}++|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*+|\\s++\\z|\\s*[\\r\\n]|\\s+(?!\\S)|\\s", &cl100k_rust, 1 << TOK_ONIG },
-    { CONTRACTION "|" MARK "\\p{L}+|\\p{N}{1,3}" OTHERS "|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+", &llama3, 1 << TOK_RUST | 1 << TOK_ONIG },
-    { CONTRACTION "|" MARK "\\p{L}+|\\p{N}{1,3}" OTHERS SPACES, &llama3, 1 << TOK_RUST | 1 << TOK_ONIG },
-    { CONTRACTION "|" MARK "\\p{L}+|\\p{N}{1,2}" OTHERS SPACES, &two_digits, 1 << TOK_RUST | 1 << TOK_ONIG },
-    { CONTRACTION "|" MARK "\\p{L}+|\\p{N}" OTHERS SPACES, &qwen2, 1 << TOK_RUST | 1 << TOK_ONIG },
-    { MARK UPPER "*" LOWER "+|" MARK UPPER "+" LOWER "*|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*" SPACES, &tekken, 1 << TOK_RUST | 1 << TOK_ONIG },
-    { tok_split_o200k, &o200k, 1 << TOK_RUST | 1 << TOK_ONIG },
+    { "'(?:[sdmt]|ll|ve|re)| ?\\p{L}++| ?\\p{N}++| ?[^\\s\\p{L}\\p{N}]++|\\s++$|\\s+(?!\\S)|\\s", &gpt2, RUST },
+    { "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+", &gpt2, RUST | ONIG },
+    { APOSTROPHE "[^\\r\\n\\p{L}\\p{N}]?+\\p{L}++|\\p{N}{1,3}+| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*+|\\s++$|\\s*[\\r\\n]|\\s+(?!\\S)|\\s", &cl100k_rust, RUST },
+    { APOSTROPHE "[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+", &llama3, RUST | ONIG },
+    { APOSTROPHE "[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}{1,2}| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+", &two_digits, RUST | ONIG },
+    { APOSTROPHE "[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+", &qwen2, RUST | ONIG },
+    /* and the first and the third as moe-tokenize import writes them */
+    { "'(?:[sdmt]|ll|ve|re)| ?\\p{L}++| ?\\p{N}++| ?[^\\s\\p{L}\\p{N}]++|\\s++\\z|\\s+(?!\\S)|\\s", &gpt2, ONIG },
+    { APOSTROPHE "[^\\r\\n\\p{L}\\p{N}]?+\\p{L}++|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*+|\\s++\\z|\\s*[\\r\\n]|\\s+(?!\\S)|\\s", &cl100k_rust, ONIG },
+    { CONTRACTION "|" MARK "\\p{L}+|\\p{N}{1,3}" OTHERS "|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+", &llama3, RUST | ONIG },
+    { CONTRACTION "|" MARK "\\p{L}+|\\p{N}{1,3}" OTHERS SPACES, &llama3, RUST | ONIG },
+    { CONTRACTION "|" MARK "\\p{L}+|\\p{N}{1,2}" OTHERS SPACES, &two_digits, RUST | ONIG },
+    { CONTRACTION "|" MARK "\\p{L}+|\\p{N}" OTHERS SPACES, &qwen2, RUST | ONIG },
+    { CONTRACTION "|" MARK "[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*" SPACES, &qwen35, RUST | ONIG },
+    { MARK UPPER "]*" LOWER "]+|" MARK UPPER "]+" LOWER "]*|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*" SPACES, &tekken, RUST | ONIG },
+    { tok_split_o200k, &o200k, RUST | ONIG },
+    { "[\\p{Han}]+|" MARK UPPER NOT_HAN "*" LOWER NOT_HAN "+" CONTRACTION "?|" MARK UPPER NOT_HAN "+" LOWER NOT_HAN "*" CONTRACTION
+      "?|\\p{N}{1,3}" OTHERS SPACES, &kimi, RUST | ONIG },
 };
 
 static const char *const deepseek_steps[] = {
@@ -234,6 +269,14 @@ static _Bool isolates(const struct tok_pre *p, _Bool covers)
            ((p->behavior == TOK_ISOLATED) || (covers && p->behavior == TOK_REMOVED && p->invert));
 }
 
+const char *tok_split_known(int i, enum tok_dialect *d)
+{
+    if (i >= (int)(sizeof known / sizeof *known))
+        return NULL;
+    *d = known[i].dialects & ONIG ? TOK_ONIG : TOK_RUST;
+    return known[i].expression;
+}
+
 const struct tok_split *tok_split_find(const struct tok_pre *pre, int n, enum tok_dialect d)
 {
     tok_class_init();
@@ -246,8 +289,11 @@ const struct tok_split *tok_split_find(const struct tok_pre *pre, int n, enum to
     if (n != 1 || !isolates(&pre[0], 1))
         return NULL;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (strcmp(pre[0].expression, known[i].expression) == 0)
-            return known[i].dialects >> d & 1 ? known[i].split : NULL;
+        if (strcmp(pre[0].expression, known[i].expression) == 0 && known[i].dialects >> d & 1) {
+            if (known[i].split == &kimi)
+                tok_split_han_init();
+            return known[i].split;
+        }
     return NULL;
 }
 

@@ -11,6 +11,10 @@
 #include "tok/regex.h"
 #include "tok/steps.h"
 
+/* Which of the expressions it is kin to: with a word in either case, without, and the
+ * two that stand alone; FORM_OTHER has no way but next(). */
+enum tok_split_form { TOK_FORM_PLAIN, TOK_FORM_CASED, TOK_FORM_GPT2, TOK_FORM_DEEPSEEK, TOK_FORM_OTHER };
+
 struct tok_split {
     const char *name;
     /* The end of the piece at pos < n; calls as for tok_split_next(). */
@@ -19,10 +23,17 @@ struct tok_split {
     _Bool line_cut;             /* a visible character after a line feed begins a piece */
     _Bool slash;                /* "/" may follow a line feed in one piece */
     _Bool end_space;            /* white space that ends the text is one piece */
+    enum tok_split_form form;
+    _Bool marks;                /* marks are as letters are */
+    _Bool tail;                 /* words in either case end with 's, 'll ... */
+    _Bool apart;                /* ideographs are pieces of their own */
 };
 
 /* The split that these steps are, without ByteLevel at their end; NULL: none. */
 const struct tok_split *tok_split_find(const struct tok_pre *pre, int n, enum tok_dialect d);
+
+/* The single expressions that are known, with a dialect of each; NULL after the last. */
+const char *tok_split_known(int i, enum tok_dialect *d);
 
 /* As tok_split_cut(). */
 size_t tok_split_kin_cut(const struct tok_split *k, const uint8_t *s, size_t n, size_t from);
