@@ -11,28 +11,30 @@
 #include "base/err.h"
 #include "tok/bytelevel.h"
 #include "tok/chars.h"
-#include "tok/split_kin.h"
+#include "tok/fast_cache.h"
+#include "tok/split_window.h"
 #include "tok/vocab_store.h"
 
 enum {
-    KEY_BYTES = 24,             /* 23 bytes of a piece and its length */
-    KEY_IDS = 9,
-    CACHE_LINES = 1 << 16,      /* of 64 bytes: 4 MiB a thread */
+    WINDOW = 4096,              /* bytes from which a window may end */
+    GROUP = 64,                 /* pieces on their way from memory */
+    FAR = 60000,                /* what an end of 16 bits can reach */
 };
-
-struct cached { uint64_t key[3]; int32_t n, ids[KEY_IDS]; };
 
 struct tok_fast {
     const struct tok_vocab *v;
     const struct tok_bpe *model;
     const struct tok_pairs *pairs;
     const struct tok_split *split;
+    tok_mask_ascii *kernel;
     const struct tok_finder *finder[2]; /* in the raw and in the normalized text; NULL: nothing to find */
     _Bool specials, cuts, nfc;
 };
 
 struct tok_fast_mem {
-    struct cached *cache;       /* [CACHE_LINES] */
+    struct tok_cache cache;
+    uint16_t end[TOK_WINDOW_MAX];
+    uint8_t last[TOK_WINDOW_MAX + TOK_LONG + 1];
     struct tok_merge_mem merge;
     struct tok_buf shown, two[2], normal;
     struct tok_finds found[2];
@@ -81,7 +83,7 @@ int tok_fast_new(const struct tok_vocab *v, const struct tok_slow *ref, _Bool sp
     struct tok_fast *f = calloc(1, sizeof *f);
     if (f == NULL)
         return err_sys(ERR_IO, "memory for an encoder");
-    *f = (struct tok_fast){ .v = v, .model = tok_slow_model(ref), .split = split, .specials = specials, .cuts = may_cut(v, specials), .nfc = v->n_norm == 1 };
+    *f = (struct tok_fast){ .v = v, .model = tok_slow_model(ref), .split = split, .kernel = tok_mask_kernel(0), .specials = specials, .cuts = may_cut(v, specials), .nfc = v->n_norm == 1 };
     f->pairs = tok_bpe_pairs(f->model);
     for (int k = 0; k < 2; k++)
         if (tok_finder_any(tok_slow_finder(ref, k), specials))
@@ -98,8 +100,8 @@ void tok_fast_free(struct tok_fast *f)
 struct tok_fast_mem *tok_fast_mem_new(void)
 {
     struct tok_fast_mem *w = calloc(1, sizeof *w);
-    if (w != NULL && (w->cache = calloc(CACHE_LINES, sizeof *w->cache)) == NULL) {
-        free(w);
+    if (w != NULL && tok_cache_new(&w->cache) < 0) {
+        tok_fast_mem_free(w);
         return NULL;
     }
     return w;
@@ -109,7 +111,7 @@ void tok_fast_mem_free(struct tok_fast_mem *w)
 {
     if (w == NULL)
         return;
-    free(w->cache);
+    tok_cache_free(&w->cache);
     tok_merge_mem_free(&w->merge);
     tok_buf_free(&w->shown);
     tok_buf_free(&w->two[0]);
@@ -123,21 +125,6 @@ void tok_fast_mem_free(struct tok_fast_mem *w)
 size_t tok_fast_cut(const struct tok_fast *f, const uint8_t *s, size_t n, size_t from)
 {
     return f->cuts ? tok_split_kin_cut(f->split, s, n, from) : n;
-}
-
-/* The piece's bytes and its length as three words.  A byte order does not
- * matter, the key never leaves the process. */
-static inline void make_key(const uint8_t *s, size_t n, size_t readable, uint64_t key[3])
-{
-    uint8_t buf[KEY_BYTES] = { 0 };
-    if (readable >= KEY_BYTES) {
-        memcpy(buf, s, KEY_BYTES);
-        memset(buf + n, 0, KEY_BYTES - n);
-    } else {
-        memcpy(buf, s, n);
-    }
-    buf[KEY_BYTES - 1] = (uint8_t)n;
-    memcpy(key, buf, KEY_BYTES);
 }
 
 /* The token that the whole piece is, before any merging; -1: none. */
@@ -167,65 +154,146 @@ static int merge_piece(const struct tok_fast *f, struct tok_fast_mem *w, const u
     return 0;
 }
 
-static int encode_piece(const struct tok_fast *f, struct tok_fast_mem *w, const uint8_t *s, size_t n, size_t readable,
-                        int32_t *out, size_t *n_out)
+/* A piece that no table holds, to where there is room for n ids. */
+static int miss(const struct tok_fast *f, struct tok_fast_mem *w, const uint8_t *s, size_t n, int32_t *out, size_t *n_out)
 {
-    struct cached *c;
-    uint64_t key[3];
-    if (n == 1) {
-        out[0] = f->v->byte_id[s[0]];
-        *n_out = 1;
-        return 0;
-    }
-    if (n >= KEY_BYTES)
-        return merge_piece(f, w, s, n, out, n_out);
-    make_key(s, n, readable, key);
-    uint64_t h = (key[0] * 0x9e3779b97f4a7c15u ^ key[1]) * 0xc2b2ae3d27d4eb4fu ^ key[2] * 0x165667b19e3779f9u;
-    c = &w->cache[(h ^ h >> 32) & (CACHE_LINES - 1)];
-    if (c->key[0] == key[0] && c->key[1] == key[1] && c->key[2] == key[2]) {
-        for (int i = 0; i < c->n; i++)
-            out[i] = c->ids[i];
-        *n_out = (size_t)c->n;
-        return 0;
-    }
     TRY(merge_piece(f, w, s, n, out, n_out));
-    if (*n_out <= KEY_IDS) {
-        memcpy(c->key, key, sizeof key);
-        c->n = (int32_t)*n_out;
-        memcpy(c->ids, out, *n_out * sizeof *out);
+    if (n <= TOK_LONG)
+        tok_cache_put(&w->cache, s, n, out, *n_out);
+    return 0;
+}
+
+/* What is too long for the first table, or is not there: the second one, or a merge. */
+static int look_further(const struct tok_fast *f, struct tok_fast_mem *w, const uint8_t *s, size_t n, int32_t *out, size_t *n_out)
+{
+    uint64_t key[4];
+    const int32_t *ids;
+    if (n > TOK_LONG)
+        return merge_piece(f, w, s, n, out, n_out);
+    tok_long_key(s, n, key);
+    if ((ids = tok_long_find(&w->cache, tok_long_place(&w->cache, key), key, n_out)) == NULL)
+        return miss(f, w, s, n, out, n_out);
+    memcpy(out, ids, TOK_LONG_IDS * sizeof *ids);
+    return 0;
+}
+
+/* The pieces of s that end at end[0..m).  s is readable for 32 bytes more than they are.
+ * Ids are copied by the table's width, so there must be room for 8 more. */
+static int run_ends(const struct tok_fast *f, struct tok_fast_mem *w, const uint8_t *s, const uint16_t *end, size_t m, struct tok_ids *out)
+{
+    uint64_t key[GROUP][2];
+    size_t place[GROUP], begin = 0;
+    TRY(tok_ids_room(out, end[m - 1] + TOK_LONG_IDS));
+    for (size_t i = 0; i < m; i += GROUP) {
+        size_t k = m - i < GROUP ? m - i : GROUP, from = begin, n;
+        tok_cache_grow(&w->cache);
+        for (size_t j = 0; j < k; from = end[i + j++]) {
+            n = end[i + j] - from;
+            tok_short_key(s + from, n <= TOK_SHORT ? n : TOK_SHORT, key[j]);
+            place[j] = tok_short_place(&w->cache, key[j]);
+            __builtin_prefetch(w->cache.few + place[j]);
+        }
+        int32_t *to = out->v + out->n;
+        for (size_t j = 0; j < k; begin = end[i + j++], to += n) {
+            size_t len = end[i + j] - begin;
+            const int32_t *ids = tok_short_find(&w->cache, place[j], key[j], &n);
+            if (ids != NULL && len <= TOK_SHORT)
+                memcpy(to, ids, TOK_SHORT_IDS * sizeof *ids);
+            else
+                TRY(look_further(f, w, s + begin, len, to, &n));
+        }
+        out->n = (size_t)(to - out->v);
     }
     return 0;
 }
 
-/* A text of n bytes gives at most n ids, so there is room before the loop. */
-static int run_pieces(const struct tok_fast *f, struct tok_fast_mem *w, struct tok_str s, struct tok_ids *out, uint64_t *invalid)
+/* The pieces of s one by one, until one ends at stop or later: *done. */
+static int run_singly(const struct tok_fast *f, struct tok_fast_mem *w, struct tok_str s, size_t readable, size_t stop, struct tok_ids *out, uint64_t *invalid,
+                      size_t *done)
 {
-    size_t got;
-    TRY(tok_ids_room(out, s.n));
-    for (size_t pos = 0; pos < s.n;) {
+    size_t base = 0, pos = 0, m = 0, got;
+    while (pos < stop) {
         size_t end = f->split->next(f->split, s.s, s.n, pos, invalid);
-        TRY(encode_piece(f, w, s.s + pos, end - pos, s.n - pos, out->v + out->n, &got));
-        out->n += got;
+        if (end - base > FAR || m == TOK_WINDOW_MAX || readable - end < TOK_LONG + 1) {
+            if (m > 0)
+                TRY(run_ends(f, w, s.s + base, w->end, m, out));
+            m = 0;
+            base = pos;
+        }
+        if (end - base > FAR || readable - end < TOK_LONG + 1) {
+            TRY(tok_ids_room(out, end - pos));
+            TRY(merge_piece(f, w, s.s + pos, end - pos, out->v + out->n, &got));
+            out->n += got;
+            base = end;
+        } else {
+            w->end[m++] = (uint16_t)(end - base);
+        }
         pos = end;
     }
+    if (m > 0)
+        TRY(run_ends(f, w, s.s + base, w->end, m, out));
+    *done = pos;
     return 0;
 }
 
-/* NFC of each stretch of valid UTF-8; most texts are found to be in it. */
+/* Windows end where a text may be cut; the last one is copied to where more can be read. */
+static int run_pieces(const struct tok_fast *f, struct tok_fast_mem *w, struct tok_str s, struct tok_ids *out, uint64_t *invalid)
+{
+    size_t done;
+    for (size_t pos = 0; pos < s.n; pos += done) {
+        size_t left = s.n - pos, m;
+        struct tok_str t = { s.s + pos, left };
+        if (left > TOK_WINDOW_MAX)
+            t.n = tok_split_kin_cut(f->split, t.s, TOK_WINDOW_MAX, WINDOW);
+        if (left > TOK_WINDOW_MAX && t.n == TOK_WINDOW_MAX) {   /* no place to cut */
+            TRY(run_singly(f, w, (struct tok_str){ t.s, left }, left, TOK_WINDOW_MAX, out, invalid, &done));
+            continue;
+        }
+        done = t.n;
+        if (left - t.n < TOK_LONG + 1) {
+            memcpy(w->last, t.s, t.n);
+            t.s = w->last;
+        }
+        if ((m = tok_split_window(f->split, f->kernel, t.s, t.n, w->end)) > 0)
+            TRY(run_ends(f, w, t.s, w->end, m, out));
+        else
+            TRY(run_singly(f, w, t, t.n + TOK_LONG + 1, t.n, out, invalid, &done));
+    }
+    return 0;
+}
+
+/* The character before i, which follows valid UTF-8. */
+static size_t char_before(const uint8_t *s, size_t i)
+{
+    do
+        i--;
+    while (i > 0 && (s[i] & 0xc0) == 0x80);
+    return i;
+}
+
+/* NFC where it is needed: from the last character that is surely in it to the next one
+ * such.  Nothing joins over the beginning of such a character. */
 static int normalize(const struct tok_fast *f, struct tok_fast_mem *w, struct tok_str *s)
 {
-    if (!f->nfc || tok_steps_plain(s->s, s->n) == s->n)
+    size_t i, k;
+    uint32_t c;
+    if (!f->nfc || (k = tok_steps_plain(s->s, s->n)) == s->n)
         return 0;
     w->normal.n = 0;
-    for (size_t i = 0, k; i < s->n; i += k) {
-        struct tok_str t;
-        k = tok_chars_valid(s->s + i, s->n - i);
-        if (k > 0) {
-            TRY(tok_steps_normal(f->v->norm, f->v->n_norm, NULL, (struct tok_str){ s->s + i, k }, w->two, &t));
-            tok_buf_put(&w->normal, t.s, t.n);
-        } else {
-            tok_buf_put(&w->normal, s->s + i, k = 1);
+    for (i = 0; i < s->n; k = tok_steps_plain(s->s + i, s->n - i)) {
+        struct tok_str t = { s->s + i, s->n - i };
+        size_t keep = k > 0 && k < t.n ? char_before(t.s, k) : k, end = k;
+        tok_buf_put(&w->normal, t.s, keep);
+        for (int len; end < t.n && (len = tok_utf8_char(t.s + end, t.n - end, &c)) > 0 && tok_steps_plain(t.s + end, (size_t)len) == 0;)
+            end += (size_t)len;
+        if (end > keep) {
+            struct tok_str u;
+            TRY(tok_steps_normal(f->v->norm, f->v->n_norm, NULL, (struct tok_str){ t.s + keep, end - keep }, w->two, &u));
+            tok_buf_put(&w->normal, u.s, u.n);
         }
+        for (; end < t.n && tok_utf8_char(t.s + end, t.n - end, &c) == 0; end++)
+            tok_buf_put(&w->normal, t.s + end, 1);
+        i += end;
     }
     *s = (struct tok_str){ w->normal.p, w->normal.n };
     return 0;

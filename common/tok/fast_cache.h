@@ -1,0 +1,114 @@
+/* fast_cache.h -- the ids of short pieces that were seen before; of one thread.
+ *
+ * Two tables of bounded size: pieces of at most 15 bytes and 4 ids share a cache
+ * line by two, those of at most 31 bytes and 8 ids have one to themselves.  Both
+ * begin small and grow with what is put in; at their bound new pieces replace
+ * old ones.  A piece is looked up in two steps with other work between them, so
+ * that memory has answered when it is asked. */
+#ifndef TOK_FAST_CACHE_H
+#define TOK_FAST_CACHE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+enum {
+    TOK_SHORT = 15, TOK_SHORT_IDS = 4,          /* bytes and ids of the first table */
+    TOK_LONG = 31, TOK_LONG_IDS = 8,            /* of the second */
+};
+
+/* The last byte of a key is the length and, where it is stored, the number of ids (- 1 of a
+ * long one) in its upper bits.  No length: an empty place. */
+struct tok_short { uint64_t key[2]; int32_t ids[TOK_SHORT_IDS]; };
+struct tok_long { uint64_t key[4]; int32_t ids[TOK_LONG_IDS]; };
+
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+#define TOK_KEY_LAST(x) ((uint64_t)(x))
+#define TOK_KEY_GET(w) ((unsigned)((w) & 255))
+#else
+#define TOK_KEY_LAST(x) ((uint64_t)(x) << 56)
+#define TOK_KEY_GET(w) ((unsigned)((w) >> 56))
+#endif
+
+struct tok_cache {
+    struct tok_short *few;      /* two lines hold the four places of a piece */
+    struct tok_long *many;      /* four lines do */
+    int few_shift, many_shift;  /* of a hash, to the first place */
+    size_t n_few, n_many;
+};
+
+/* ERR_IO when memory runs out. */
+int tok_cache_new(struct tok_cache *c);
+void tok_cache_free(struct tok_cache *c);
+
+/* Between look-ups: doubles a table that is half full.  Places found before are void. */
+void tok_cache_grow(struct tok_cache *c);
+
+/* Puts the ids of a piece of n > 0 bytes when they fit; s is readable for 32. */
+void tok_cache_put(struct tok_cache *c, const uint8_t *s, size_t n, const int32_t *ids, size_t n_ids);
+
+extern const uint8_t tok_cache_keep[2 * TOK_LONG + 2];  /* ones, then zeros */
+
+/* The key of n <= TOK_SHORT bytes; s is readable for 16. */
+static inline void tok_short_key(const uint8_t *s, size_t n, uint64_t key[2])
+{
+    uint64_t keep[2];
+    memcpy(key, s, 16);
+    memcpy(keep, tok_cache_keep + TOK_LONG + 1 - n, 16);
+    key[0] &= keep[0];
+    key[1] = (key[1] & keep[1]) | TOK_KEY_LAST(n);
+}
+
+static inline size_t tok_short_place(const struct tok_cache *c, const uint64_t key[2])
+{
+    uint64_t h = key[0] * 0x9e3779b97f4a7c15u ^ (key[1] ^ key[1] >> 31) * 0xc2b2ae3d27d4eb4fu;
+    return (size_t)((h ^ h >> 29) * 0x165667b19e3779f9u >> c->few_shift) & ~(size_t)1;
+}
+
+/* The ids of the piece at its place, and how many; NULL when it is not there. */
+static inline const int32_t *tok_short_find(const struct tok_cache *c, size_t place, const uint64_t key[2], size_t *n)
+{
+    const struct tok_short *e = c->few + place;
+    const uint64_t bare = ~TOK_KEY_LAST(0xf0);
+    for (int line = 0; line < 2; line++, e += 2) {
+        _Bool first = e[0].key[0] == key[0] && (e[0].key[1] & bare) == key[1];
+        const struct tok_short *x = e + !first;
+        if (x->key[0] == key[0] && (x->key[1] & bare) == key[1]) {
+            *n = TOK_KEY_GET(x->key[1]) >> 4;
+            return x->ids;
+        }
+    }
+    return NULL;
+}
+
+/* The same for n <= TOK_LONG bytes; s is readable for 32. */
+static inline void tok_long_key(const uint8_t *s, size_t n, uint64_t key[4])
+{
+    uint64_t keep[4];
+    memcpy(key, s, 32);
+    memcpy(keep, tok_cache_keep + TOK_LONG + 1 - n, 32);
+    for (int i = 0; i < 4; i++)
+        key[i] &= keep[i];
+    key[3] |= TOK_KEY_LAST(n);
+}
+
+static inline size_t tok_long_place(const struct tok_cache *c, const uint64_t key[4])
+{
+    uint64_t h = key[0] * 0x9e3779b97f4a7c15u ^ (key[1] ^ key[1] >> 31) * 0xc2b2ae3d27d4eb4fu;
+    h = (h ^ h >> 29) * 0x165667b19e3779f9u ^ key[2] * 0x27d4eb2f165667c5u ^ (key[3] ^ key[3] >> 31) * 0x85ebca77c2b2ae63u;
+    return (size_t)((h ^ h >> 29) * 0x165667b19e3779f9u >> c->many_shift);
+}
+
+static inline const int32_t *tok_long_find(const struct tok_cache *c, size_t place, const uint64_t key[4], size_t *n)
+{
+    const struct tok_long *e = c->many + place;
+    const uint64_t bare = ~TOK_KEY_LAST(0xe0);
+    for (int way = 0; way < 4; way++, e++)
+        if (e->key[0] == key[0] && e->key[1] == key[1] && e->key[2] == key[2] && (e->key[3] & bare) == key[3]) {
+            *n = (TOK_KEY_GET(e->key[3]) >> 5) + 1;
+            return e->ids;
+        }
+    return NULL;
+}
+
+#endif
