@@ -489,8 +489,9 @@ void modeldir_abort(struct modeldir *d)
     err_take(&kept);
     st_writer_free(d->w);
     d->w = NULL;
+    /* It never had a name that anybody opens, so the order does not matter. */
     if (d->lock >= 0)
-        remove_old(d, d->temp);
+        fs_remove_tree(d->temp);
     free_dir(d);
     if (kept.code)
         err_put(&kept);

@@ -473,7 +473,7 @@ static int unpack(const char *dir)
     int fd = open(in, O_RDONLY | O_CLOEXEC), rc;
 
     if (fd < 0)
-        return err_sys(ERR_NOINPUT, "%s", in);
+        return fs_no_input(in);
     rc = packing_read(fd, in, toy_path(dir, "out"), &p);
     close(fd);
     return rc;
