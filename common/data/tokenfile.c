@@ -12,77 +12,48 @@
 #include "base/arena.h"
 #include "base/err.h"
 #include "base/fs.h"
+#include "data/megatron.h"
 #include "data/sidecar.h"
-
-#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "token files are little endian and are mapped as they are"
-#endif
-
-enum { HEADER = 34 };
 
 struct tokenfile {
     struct sidecar *side;
     struct arena *arena;
     const char *prefix, *bin_path, *idx_path, *json_path;
     struct fs_blob bin, idx;
-    const char *length, *offset;        /* in idx, unaligned */
+    struct megatron m;                  /* of the two */
 };
-
-static uint64_t load64(const char *p)
-{
-    uint64_t v;
-    memcpy(&v, p, 8);
-    return v;
-}
-
-static int32_t load32(const char *p)
-{
-    int32_t v;
-    memcpy(&v, p, 4);
-    return v;
-}
 
 static int check_header(struct tokenfile *f)
 {
     const struct tokenfile_info *i = &f->side->info;
-    const char *p = f->idx.data;
-    if (f->idx.size < HEADER)
-        return err_set(ERR_DATA, "%s: truncated: %zu bytes, fewer than its header", f->idx_path, f->idx.size);
-    if (memcmp(p, "MMIDIDX\0\0", 9) != 0)
-        return err_set(ERR_DATA, "%s: does not begin like a Megatron index", f->idx_path);
-    if (load64(p + 9) != 1)
-        return err_set(ERR_DATA, "%s: version %llu is not 1", f->idx_path, (unsigned long long)load64(p + 9));
-    if (p[17] != (i->dtype_bytes == 2 ? 8 : 4))
-        return err_set(ERR_DATA, "%s: dtype code %d, but %s says %s", f->idx_path, p[17], f->json_path, i->dtype_bytes == 2 ? "u16 (8)" : "i32 (4)");
-    uint64_t n = load64(p + 18), want = HEADER + 20 * (uint64_t)i->documents + 8;
-    if (n != (uint64_t)i->documents || load64(p + 26) != n + 1)
-        return err_set(ERR_DATA, "%s: %llu sequences in %llu documents, but %s says %lld documents of one sequence", f->idx_path,
-                       (unsigned long long)n, (unsigned long long)load64(p + 26) - 1, f->json_path, (long long)i->documents);
-    if (f->idx.size != want)
-        return err_set(ERR_DATA, "%s: %s: %zu bytes, where %lld documents need %llu", f->idx_path,
-                       f->idx.size < want ? "truncated" : "too long", f->idx.size, (long long)i->documents, (unsigned long long)want);
+    const struct megatron *m = &f->m;
+    TRY(megatron_view(&f->m, f->idx_path, &f->idx, f->bin_path, &f->bin));
+    if (m->code != (i->dtype_bytes == 2 ? MEGATRON_U16 : MEGATRON_I32))
+        return err_set(ERR_DATA, "%s: dtype code %d, but %s says %s", f->idx_path, m->code, f->json_path, i->dtype_bytes == 2 ? "u16 (8)" : "i32 (4)");
+    if (m->n_seqs != i->documents || m->n_docs != i->documents)
+        return err_set(ERR_DATA, "%s: %lld sequences in %lld documents, but %s says %lld documents of one sequence", f->idx_path,
+                       (long long)m->n_seqs, (long long)m->n_docs, f->json_path, (long long)i->documents);
+    if (m->mode != NULL)
+        return err_set(ERR_DATA, "%s: too long: %lld bytes behind the document index", f->idx_path, (long long)m->n_seqs);
     return 0;
 }
 
-static int check_documents(struct tokenfile *f)
+static int check_documents(const struct tokenfile *f)
 {
     const struct tokenfile_info *i = &f->side->info;
-    const char *docs;
+    const struct megatron *m = &f->m;
     int64_t tokens = 0;
-    f->length = f->idx.data + HEADER;
-    f->offset = f->length + 4 * i->documents;
-    docs = f->offset + 8 * i->documents;
     for (int64_t d = 0; d < i->documents; d++) {
-        int32_t n = load32(f->length + 4 * d);
+        int32_t n = megatron_length(m, d);
         if (n < 1)
             return err_set(ERR_DATA, "%s: document %lld has length %d", f->idx_path, (long long)d, (int)n);
-        if (load64(f->offset + 8 * d) != (uint64_t)tokens * (uint64_t)i->dtype_bytes)
+        if (megatron_offset(m, d) != tokens * i->dtype_bytes)
             return err_set(ERR_DATA, "%s: document %lld does not begin where the one before it ends", f->idx_path, (long long)d);
-        if (load64(docs + 8 * d) != (uint64_t)d)
+        if (megatron_document(m, d) != d)
             return err_set(ERR_DATA, "%s: document %lld is not sequence %lld", f->idx_path, (long long)d, (long long)d);
         tokens += n;
     }
-    if (load64(docs + 8 * i->documents) != (uint64_t)i->documents)
+    if (megatron_document(m, i->documents) != i->documents)
         return err_set(ERR_DATA, "%s: the last document is not the last sequence", f->idx_path);
     if (tokens != i->tokens)
         return err_set(ERR_DATA, "%s: the lengths add up to %lld tokens, but %s says %lld", f->idx_path, (long long)tokens, f->json_path, (long long)i->tokens);
@@ -109,8 +80,7 @@ static int check_all(struct tokenfile *f)
     return f->bin.size <= TOKENFILE_VERIFY_MAX ? tokenfile_verify(f) : 0;
 }
 
-/* What a person who completes file names gives us. */
-static int check_prefix(const char *prefix)
+int tokenfile_named(const char *prefix)
 {
     static const char *const ext[] = { ".bin", ".idx", ".json" };
     size_t n = strlen(prefix);
@@ -139,7 +109,7 @@ int tokenfile_open(const char *prefix, struct tokenfile **out)
         goto out;
     }
     if (!fs_exists(f->json_path))
-        TRY_OUT(rc, check_prefix(prefix));
+        TRY_OUT(rc, tokenfile_named(prefix));
     TRY_OUT(rc, sidecar_read(f->json_path, &f->side));
     TRY_OUT(rc, fs_map(f->idx_path, &f->idx));
     TRY_OUT(rc, fs_map(f->bin_path, &f->bin));
@@ -215,7 +185,7 @@ int tokenfile_ids(const struct tokenfile *f, int64_t first, int64_t n, int32_t *
 int64_t tokenfile_doc_first(const struct tokenfile *f, int64_t d)
 {
     const struct tokenfile_info *i = &f->side->info;
-    return d == i->documents ? i->tokens : (int64_t)load64(f->offset + 8 * d) / i->dtype_bytes;
+    return d == i->documents ? i->tokens : megatron_offset(&f->m, d) / i->dtype_bytes;
 }
 
 int64_t tokenfile_doc_of(const struct tokenfile *f, int64_t t)

@@ -39,6 +39,9 @@ void tokenfile_abort(struct tokenfile_writer *w);       /* NULL is accepted */
 /* ---- reading */
 struct tokenfile;
 
+/* ERR_NOINPUT when prefix is the name of one of the three files, as a person who
+ * completes file names gives it. */
+int tokenfile_named(const char *prefix);
 int tokenfile_open(const char *prefix, struct tokenfile **out);
 /* The hashes of .bin, which open leaves out when it is large. */
 int tokenfile_verify(const struct tokenfile *f);

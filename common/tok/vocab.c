@@ -326,6 +326,23 @@ const char *tok_vocab_name(const struct tok_vocab *v)
     return v->name;
 }
 
+_Bool tok_vocab_keeps_text(const struct tok_vocab *v)
+{
+    _Bool keeps = v->byte_level && v->n_norm == 0 && v->strip == 0 && !v->gaps;
+    for (int b = 0; b < 256 && keeps; b++)
+        keeps = v->byte_id[b] >= 0;
+    for (int i = 0; i < v->n_pre && keeps; i++)
+        keeps = (v->pre[i].kind != TOK_SPLIT || v->pre[i].behavior != TOK_REMOVED) && v->pre[i].prefix == TOK_NEVER && v->pre[i].kind != TOK_METASPACE;
+    for (int i = 0; i < v->n_added && keeps; i++)
+        keeps = !v->added[i].lstrip && !v->added[i].rstrip;
+    return keeps;
+}
+
+int32_t tok_vocab_unknown(const struct tok_vocab *v)
+{
+    return v->unk;
+}
+
 enum tok_semantics tok_vocab_semantics(const struct tok_vocab *v)
 {
     return v->semantics;

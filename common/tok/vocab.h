@@ -58,6 +58,13 @@ const uint8_t *tok_vocab_bytes(const struct tok_vocab *v, int32_t id, size_t *n)
 /* [size] text bytes of each token; 0 for special tokens, which are no text. */
 const int32_t *tok_vocab_text_bytes(const struct tok_vocab *v);
 
+/* True when the tokens of any text hold exactly its bytes: nothing is normalized,
+ * put before it, dropped or unknown. */
+_Bool tok_vocab_keeps_text(const struct tok_vocab *v);
+
+/* The token of what no other token stands for; -1: none. */
+int32_t tok_vocab_unknown(const struct tok_vocab *v);
+
 _Bool tok_vocab_is_special(const struct tok_vocab *v, int32_t id);
 int tok_vocab_n_specials(const struct tok_vocab *v);
 /* i = 0 is the token that ends documents: the one of the lowest id, unless that is

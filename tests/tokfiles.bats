@@ -1,0 +1,204 @@
+#!/usr/bin/env bats
+# tokfiles.bats -- token files after they are made: verified, merged, read back.
+
+load lib
+
+make_text() {
+	local i
+	for i in $(seq 1 60); do
+		printf 'It was the best of times, it was the worst of times (%d).\n' "$i"
+		printf 'Es war die beste Zeit, es war die schlimmste Zeit; Übungen für alle.\n'
+		printf "C'était le meilleur des temps, le siècle de la sagesse, et l'époque de la folie.\n\n"
+	done
+}
+
+setup() {
+	cd "$BATS_TEST_TMPDIR" || exit
+	make_text > text
+	moe-tokenize train -q --vocab-size 350 -o tok.json text
+}
+
+# le WIDTH OFFSET COUNT FILE: little-endian numbers, one a line.
+le() { od -An -v -t "u$1" -j "$2" -N $(($1 * $3)) -w"$1" "$4" | tr -d ' '; }
+
+# bytes N WIDTH: N as WIDTH little-endian bytes.
+bytes() {
+	local v=$1 i
+	for i in $(seq "$2"); do
+		# shellcheck disable=SC2059
+		printf "\\$(printf %03o $((v & 255)))"
+		v=$((v >> 8))
+	done
+}
+
+# poke FILE BYTE VALUE WIDTH: a number in the middle of a file.
+poke() { bytes "$3" "$4" | dd of="$1" bs=1 seek="$2" conv=notrunc status=none; }
+
+# pair PREFIX CODE WIDTH 'LENGTHS' 'DOCUMENTS' 'IDS': an indexed data set as Megatron's own tools write it.
+pair() {
+	local s d at=0 n
+	s=$(wc -w <<< "$4") d=$(wc -w <<< "$5")
+	{
+		printf 'MMIDIDX\0\0'
+		bytes 1 8
+		bytes "$2" 1
+		bytes "$s" 8
+		bytes "$d" 8
+		for n in $4; do bytes "$n" 4; done
+		for n in $4; do
+			bytes $at 8
+			at=$((at + n * $3))
+		done
+		for n in $5; do bytes "$n" 8; done
+	} > "$1.idx"
+	for n in $6; do bytes "$n" "$3"; done > "$1.bin"
+}
+
+# says_all TEXT...: each of them was read.
+says_all() {
+	local t
+	for t; do says "$t" || return; done
+}
+
+@test "verify says yes to what encode wrote, with the vocabulary too" {
+	moe-tokenize encode -q -t tok.json --docs line -o set text
+	passes moe-tokenize verify set
+	says 'set: ok: 240 documents'
+	passes moe-tokenize verify -t tok.json --json set
+	says '"ok":true,"checksums":true,"problems":0,"documents":240,"sequences":240'
+	says "\"text_bytes\":$(($(stat -c %s text) - 240)),\"without_eod\":0,\"eod_inside\":0"
+	for j in 1 4; do moe-tokenize verify -t tok.json -j $j --tsv set | cut -f 1-11 > tsv.$j; done
+	same tsv.1 tsv.4
+}
+
+@test "verify names the first bad byte, document and id of every kind of damage" {
+	moe-tokenize encode -q -t tok.json --docs line -o whole text
+	fresh() { for e in bin idx json; do cp whole.$e set.$e; done; }
+	fresh
+	at=$(le 8 $((34 + 4 * 240 + 8 * 5)) 1 set.idx)
+	poke set.bin "$at" 65535 2
+	run --separate-stderr moe-tokenize verify set
+	[ "$status" -eq 1 ]
+	says_all "set.bin: bytes 0 to $(stat -c %s set.bin): checksum differs from set.json; they hold documents 0 to 239" \
+		"set.bin: document 5, token $((at / 2)) (byte $at): id 65535 is beyond the vocabulary of 350 tokens" 'set: damaged: 2 problems'
+	fresh
+	poke set.bin $((at - 2)) 65 2
+	run --separate-stderr moe-tokenize verify set
+	[ "$status" -eq 1 ]
+	says '1 of 240 documents do not end with the end-of-document token 256; the first is document 4'
+	fresh
+	truncate -s -2 set.bin
+	run --separate-stderr moe-tokenize verify set
+	says_all 'set.bin: truncated' 'checksum differs'
+	fresh
+	poke set.idx $((34 + 4 * 6)) 1 4
+	run --separate-stderr moe-tokenize verify set
+	[ "$status" -eq 1 ]
+	says_all 'set.idx: sequence 7 begins at byte' 'set.idx: bytes 0 to'
+	fresh
+	poke set.idx $((34 + 12 * 240 + 8 * 3)) 2 8
+	run --separate-stderr moe-tokenize verify set
+	says 'set.idx: document 3 is not sequence 3'
+	fresh
+	sed -i 's/"text_bytes":[0-9]*/"text_bytes":7/' set.json
+	passes moe-tokenize verify set
+	fails_with 1 moe-tokenize verify -t tok.json set
+	says 'set.json: 7 bytes of text, but the tokens hold'
+	fresh
+	sed -i 's/"documents":240/"documents":241/' set.json
+	fails_with 1 moe-tokenize verify set
+	says '240 sequences in 240 documents, but set.json says 241'
+	rm set.idx
+	fails_with 1 moe-tokenize verify set
+	says 'set.idx: No such file'
+	fails_with 66 moe-tokenize verify nothing
+	fails_with 66 moe-tokenize verify whole.bin
+	says 'a token file is named without .bin: whole'
+}
+
+@test "every byte that changes in a token file is seen" {
+	printf 'one\ntwo\n\nthree' > lines
+	moe-tokenize encode -q -t tok.json --docs line -o whole lines
+	for e in bin idx; do
+		size=$(stat -c %s whole.$e)
+		for at in $(seq 0 $((size - 1))); do
+			for x in bin idx json; do cp whole.$x set.$x; done
+			poke set.$e "$at" $(($(le 1 "$at" 1 whole.$e) ^ 4)) 1
+			run moe-tokenize verify -q set
+			[ "$status" -eq 1 ] || {
+				echo "byte $at of .$e: status $status"
+				return 1
+			}
+		done
+	done
+}
+
+@test "verify tells another vocabulary from the right one" {
+	moe-tokenize train -q --vocab-size 349 -o other.json text
+	moe-tokenize encode -q -t tok.json -o set text
+	fails_with 1 moe-tokenize verify -t other.json set
+	says 'set.json: encoded with another tokenizer'
+	passes moe-tokenize verify -t tok.json set
+}
+
+@test "an end-of-document token inside a document is counted, not refused" {
+	printf 'a<|endoftext|>b\nc\n' > lines
+	moe-tokenize encode -q -t tok.json --specials --docs line -o set lines
+	passes moe-tokenize verify -t tok.json set
+	says '1 end-of-document token inside documents'
+	passes moe-tokenize verify --json set
+	says '"eod_inside":1'
+}
+
+@test "a pair without a sidecar is sound at best, and says so" {
+	pair megatron 4 4 '3 1 2' '0 1 2 3' '10 11 256 256 12 256'
+	fails_with 1 moe-tokenize verify megatron
+	says 'no checksums (no megatron.json); --structure accepts that'
+	passes moe-tokenize verify --structure megatron
+	says '3 documents, 6 tokens; no checksums were compared'
+	passes moe-tokenize verify --structure -t tok.json --json megatron
+	says_all '"ok":true,"checksums":false' '"without_eod":0'
+	# sentences: several sequences a document
+	pair sentences 8 2 '2 1 2' '0 2 3' '1 2 3 4 256'
+	passes moe-tokenize verify --structure -t tok.json --json sentences
+	says '"documents":2,"sequences":3,"tokens":5'
+	says '"without_eod":1'
+	pair beyond 5 8 '2 1' '0 1 2' '1 256 350'
+	fails_with 1 moe-tokenize verify --structure -t tok.json beyond
+	says 'document 1, token 2 (byte 16): id 350 is beyond the vocabulary of 350 tokens'
+	pair gap 4 4 '2 1' '0 1 1' '1 2 3'
+	fails_with 1 moe-tokenize verify --structure gap
+	says 'the document index ends with 1, not with 2'
+	pair floats 7 4 '1' '0 1' '1'
+	fails_with 1 moe-tokenize verify --structure floats
+	says 'dtype f32 holds no ids'
+	# A first document without anything, which some tools write (and index twice).
+	pair empty 4 4 '0 1' '0 1 2' '9'
+	passes moe-tokenize verify --structure -t tok.json --json empty
+	says '"without_eod":2'
+}
+
+@test "counts and offsets beyond four gigabytes are 64 bits wide" {
+	need truncate
+	n=$((5 << 30)) seq=$(((5 << 30) / 4 / 2))
+	{
+		printf 'MMIDIDX\0\0'
+		bytes 1 8
+		bytes 4 1
+		bytes 2 8
+		bytes 3 8
+		bytes $seq 4
+		bytes $seq 4
+		bytes 0 8
+		bytes $((n / 2)) 8
+		bytes 0 8
+		bytes 1 8
+		bytes 2 8
+	} > big.idx
+	truncate -s $n big.bin
+	passes moe-tokenize verify --structure --json big
+	says "\"tokens\":$((n / 4))"
+	poke big.bin $((n - 4)) 350 4
+	fails_with 1 moe-tokenize verify --structure -t tok.json big
+	says "big.bin: document 1, token $((n / 4 - 1)) (byte $((n - 4))): id 350 is beyond"
+}
