@@ -1,6 +1,7 @@
 /* chars.c -- white space, numbers and UTF-8, one character at a time. */
 #include "tok/chars.h"
 
+#include <string.h>
 #include <utf8proc.h>
 
 _Bool tok_char_space(uint32_t c)
@@ -71,7 +72,14 @@ size_t tok_chars_valid(const uint8_t *s, size_t n)
 {
     size_t i = 0;
     uint32_t c;
-    for (int len; i < n && (len = tok_utf8_char(s + i, n - i, &c)) > 0; i += (size_t)len)
-        ;
+    uint64_t eight;
+    for (int len; i < n; i += (size_t)len) {
+        if (s[i] >= 0x80) {
+            if ((len = tok_utf8_char(s + i, n - i, &c)) == 0)
+                break;
+        } else {
+            len = n - i >= 8 && (memcpy(&eight, s + i, 8), (eight & 0x8080808080808080u) == 0) ? 8 : 1;
+        }
+    }
     return i;
 }

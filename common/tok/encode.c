@@ -109,7 +109,7 @@ _Bool tok_encoder_is_fast(const struct tok_encoder *e)
 
 size_t tok_encoder_cut(const struct tok_encoder *e, const uint8_t *s, size_t n, size_t from)
 {
-    return e->fast != NULL && !e->how.template ? tok_fast_cut(e->fast, s, n, from) : n;
+    return e->fast != NULL && !e->how.template && tok_fast_parts(e->fast) ? tok_fast_cut(e->fast, s, n, from) : n;
 }
 
 static int encode_part(const struct tok_encoder *e, struct worker *w, struct part *p)
@@ -119,7 +119,7 @@ static int encode_part(const struct tok_encoder *e, struct worker *w, struct par
     for (int i = 0; e->how.template && p->begins_doc && i < v->n_before; i++)
         tok_ids_put(&w->ids, v->before[i]);
     if (e->fast != NULL)
-        TRY(tok_fast_run(e->fast, w->fast, p->s, p->n, &w->ids, &w->invalid));
+        TRY(tok_fast_run(e->fast, w->fast, p->s, p->n, p->begins_doc, &w->ids, &w->invalid));
     else
         TRY(tok_slow_run(e->ref, w->ref, p->s, p->n, e->how.specials, &w->ids, &w->invalid));
     for (int i = 0; e->how.template && p->ends_doc && i < v->n_after; i++)

@@ -12,6 +12,7 @@
 #include "tok/bytelevel.h"
 #include "tok/chars.h"
 #include "tok/fast_cache.h"
+#include "tok/fast_space.h"
 #include "tok/split_window.h"
 #include "tok/vocab_store.h"
 
@@ -21,6 +22,8 @@ enum {
     FAR = 60000,                /* what an end of 16 bits can reach */
 };
 
+#define SPACE_SHOWN "\xe2\x96\x81"
+
 struct tok_fast {
     const struct tok_vocab *v;
     const struct tok_bpe *model;
@@ -28,7 +31,8 @@ struct tok_fast {
     const struct tok_split *split;
     tok_mask_ascii *kernel;
     const struct tok_finder *finder[2]; /* in the raw and in the normalized text; NULL: nothing to find */
-    _Bool specials, cuts, nfc;
+    _Bool specials, cuts, nfc, spaces;
+    struct tok_space space;     /* when spaces: split is the one in it */
 };
 
 struct tok_fast_mem {
@@ -36,6 +40,8 @@ struct tok_fast_mem {
     uint16_t end[TOK_WINDOW_MAX];
     uint8_t last[TOK_WINDOW_MAX + TOK_LONG + 1];
     struct tok_merge_mem merge;
+    struct tok_bpe_mem slow;
+    struct tok_ids ids;
     struct tok_buf shown, two[2], normal;
     struct tok_finds found[2];
 };
@@ -71,10 +77,11 @@ static _Bool may_cut(const struct tok_vocab *v, _Bool specials)
 int tok_fast_new(const struct tok_vocab *v, const struct tok_slow *ref, _Bool specials, struct tok_fast **out)
 {
     const struct tok_split *split = find_split(v);
+    struct tok_space space;
     *out = NULL;
-    if (split == NULL)
+    if (split == NULL && (!tok_space_find(v, tok_slow_model(ref), &space) || tok_finder_any(tok_slow_finder(ref, 1), specials)))
         return 0;
-    for (int b = 0; b < 256; b++)
+    for (int b = 0; split != NULL && b < 256; b++)
         if (v->byte_id[b] < 0)
             return 0;
     for (int i = 0; i < v->n_added; i++)
@@ -84,6 +91,14 @@ int tok_fast_new(const struct tok_vocab *v, const struct tok_slow *ref, _Bool sp
     if (f == NULL)
         return err_sys(ERR_IO, "memory for an encoder");
     *f = (struct tok_fast){ .v = v, .model = tok_slow_model(ref), .split = split, .kernel = tok_mask_kernel(0), .specials = specials, .cuts = may_cut(v, specials), .nfc = v->n_norm == 1 };
+    if (split == NULL) {
+        f->space = space;
+        f->split = &f->space.split;
+        f->spaces = 1;
+        f->nfc = 0;
+        /* Behind a token that is found the prefix comes anew, and a part does not see it. */
+        f->cuts &= space.prefix == TOK_SPACE_NEVER || !tok_finder_any(tok_slow_finder(ref, 0), specials);
+    }
     f->pairs = tok_bpe_pairs(f->model);
     for (int k = 0; k < 2; k++)
         if (tok_finder_any(tok_slow_finder(ref, k), specials))
@@ -113,6 +128,8 @@ void tok_fast_mem_free(struct tok_fast_mem *w)
         return;
     tok_cache_free(&w->cache);
     tok_merge_mem_free(&w->merge);
+    tok_bpe_mem_free(&w->slow);
+    free(w->ids.v);
     tok_buf_free(&w->shown);
     tok_buf_free(&w->two[0]);
     tok_buf_free(&w->two[1]);
@@ -138,9 +155,33 @@ static int32_t whole(const struct tok_fast *f, struct tok_fast_mem *w, const uin
     return tok_bpe_find(f->model, w->shown.p, tok_bytes_show(s, n, (char *)w->shown.p));
 }
 
+/* A word of a vocabulary without a split, with its spaces as they are shown; with a
+ * prefix or without.  There are at most n ids, and one for the prefix. */
+static int merge_word(const struct tok_fast *f, struct tok_fast_mem *w, const uint8_t *s, size_t n, _Bool prefix, struct tok_ids *out)
+{
+    w->shown.n = 0;
+    if (prefix)
+        tok_buf_put(&w->shown, SPACE_SHOWN, 3);
+    for (size_t i = 0, k; i < n; i += k + 1) {
+        const uint8_t *p = memchr(s + i, ' ', n - i);
+        k = p != NULL ? (size_t)(p - s) - i : n - i;
+        tok_buf_put(&w->shown, s + i, k);
+        if (p != NULL)
+            tok_buf_put(&w->shown, SPACE_SHOWN, 3);
+    }
+    return tok_bpe_run(f->model, &w->slow, w->shown.p, w->shown.n, 0, out);
+}
+
 static int merge_piece(const struct tok_fast *f, struct tok_fast_mem *w, const uint8_t *s, size_t n, int32_t *out, size_t *n_out)
 {
     int32_t id;
+    if (f->spaces) {
+        w->ids.n = 0;
+        TRY(merge_word(f, w, s, n, 0, &w->ids));
+        memcpy(out, w->ids.v, w->ids.n * sizeof *out);
+        *n_out = w->ids.n;
+        return 0;
+    }
     if (f->v->ignore_merges && (id = whole(f, w, s, n)) >= 0) {
         out[0] = id;
         *n_out = 1;
@@ -299,26 +340,64 @@ static int normalize(const struct tok_fast *f, struct tok_fast_mem *w, struct to
     return 0;
 }
 
-/* Level 0 looks for tokens in the raw text, level 1 in what is normalized. */
-static int run_level(const struct tok_fast *f, struct tok_fast_mem *w, int level, struct tok_str s, struct tok_ids *out, uint64_t *invalid)
+/* A stretch without a split; begins: it stands where the text begins, goes_on: something
+ * that is not seen here stands before it.  What is no UTF-8 has ids of its own, and the
+ * text behind it gets a prefix like any other. */
+static int run_spaces(const struct tok_fast *f, struct tok_fast_mem *w, struct tok_str s, _Bool begins, _Bool goes_on, struct tok_ids *out, uint64_t *invalid)
 {
-    struct tok_finds *l = &w->found[level & 1];
-    if (level == 1)
-        TRY(normalize(f, w, &s));
-    if (level == 2 || f->finder[level] == NULL)
-        return level < 1 ? run_level(f, w, level + 1, s, out, invalid) : run_pieces(f, w, s, out, invalid);
-    l->n = 0;
-    TRY(tok_finder_run(f->finder[level], NULL, s.s, s.n, f->specials, l));
-    for (size_t i = 0; i < l->n; i++) {
-        if (l->v[i].id >= 0)
-            tok_ids_put(out, l->v[i].id);
-        else
-            TRY(run_level(f, w, level + 1, (struct tok_str){ s.s + l->v[i].from, l->v[i].to - l->v[i].from }, out, invalid));
+    const enum tok_space_prefix p = f->space.prefix;
+    uint32_t c;
+    for (size_t i = 0, k, e; i < s.n; i += k, begins = goes_on = 0) {
+        struct tok_str t = { s.s + i, s.n - i };
+        if ((k = tok_chars_valid(t.s, t.n)) == 0) {
+            for (k = 1; k < t.n && tok_utf8_char(t.s + k, t.n - k, &c) == 0; k++)
+                ;
+            TRY(tok_bpe_run(f->model, &w->slow, t.s, k, 1, out));
+            *invalid += k;
+            continue;
+        }
+        t.n = k;
+        _Bool shown = t.s[0] == ' ' || (t.n >= 3 && memcmp(t.s, SPACE_SHOWN, 3) == 0);
+        if (!goes_on && (p == TOK_SPACE_ALWAYS || (!shown && (p == TOK_SPACE_UNLESS || (p == TOK_SPACE_FIRST && begins))))) {
+            e = f->split->next(f->split, t.s, t.n, 0, invalid);
+            TRY(merge_word(f, w, t.s, e, 1, out));
+            t = (struct tok_str){ t.s + e, t.n - e };
+        }
+        TRY(run_pieces(f, w, t, out, invalid));
     }
     return 0;
 }
 
-int tok_fast_run(const struct tok_fast *f, struct tok_fast_mem *w, const uint8_t *s, size_t n, struct tok_ids *out, uint64_t *invalid)
+/* Level 0 looks for tokens in the raw text, level 1 in what is normalized. */
+static int run_level(const struct tok_fast *f, struct tok_fast_mem *w, int level, struct tok_str s, _Bool begins, _Bool goes_on, struct tok_ids *out,
+                     uint64_t *invalid)
 {
-    return run_level(f, w, 0, (struct tok_str){ s, n }, out, invalid);
+    struct tok_finds *l = &w->found[level & 1];
+    if (level == 1)
+        TRY(normalize(f, w, &s));
+    if (level == 2 || f->finder[level] == NULL) {
+        if (level < 1)
+            return run_level(f, w, level + 1, s, begins, goes_on, out, invalid);
+        return f->spaces ? run_spaces(f, w, s, begins, goes_on, out, invalid) : run_pieces(f, w, s, out, invalid);
+    }
+    l->n = 0;
+    TRY(tok_finder_run(f->finder[level], NULL, s.s, s.n, f->specials, l));
+    for (size_t i = 0; i < l->n; i++) {
+        size_t from = l->v[i].from;
+        if (l->v[i].id >= 0)
+            tok_ids_put(out, l->v[i].id);
+        else
+            TRY(run_level(f, w, level + 1, (struct tok_str){ s.s + from, l->v[i].to - from }, begins && from == 0, goes_on && from == 0, out, invalid));
+    }
+    return 0;
+}
+
+int tok_fast_run(const struct tok_fast *f, struct tok_fast_mem *w, const uint8_t *s, size_t n, _Bool begins, struct tok_ids *out, uint64_t *invalid)
+{
+    return run_level(f, w, 0, (struct tok_str){ s, n }, begins, !begins, out, invalid);
+}
+
+_Bool tok_fast_parts(const struct tok_fast *f)
+{
+    return !f->spaces || f->space.prefix == TOK_SPACE_NEVER;
 }

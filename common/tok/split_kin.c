@@ -205,6 +205,27 @@ static size_t kimi_next(const struct tok_split *k, const uint8_t *s, size_t n, s
     return tok_split_kimi(s, n, pos, bad);
 }
 
+/* A space as it is or as it is shown: its length. */
+static inline size_t space_at(const uint8_t *s, size_t n, size_t pos)
+{
+    if (s[pos] == ' ')
+        return 1;
+    return s[pos] == 0xe2 && n - pos >= 3 && s[pos + 1] == 0x96 && s[pos + 2] == 0x81 ? 3 : 0;
+}
+
+size_t tok_split_space_next(const struct tok_split *k, const uint8_t *s, size_t n, size_t pos, uint64_t *bad)
+{
+    size_t e = pos, len;
+    (void)bad;
+    if (k->lines && (s[pos] == '\r' || s[pos] == '\n'))
+        return pos + 1;
+    while (e < n && (len = space_at(s, n, e)) > 0 && !(k->each && e > pos))
+        e += len;
+    while (e < n && space_at(s, n, e) == 0 && !(k->lines && (s[e] == '\r' || s[e] == '\n')))
+        e++;
+    return e;
+}
+
 /* ---- which one */
 
 #define CONTRACTION "(?i:'s|'t|'re|'ve|'m|'ll|'d)"

@@ -44,13 +44,13 @@ static uint8_t meaning(enum tok_split_form form, _Bool marks, _Bool many_digits,
     return form == TOK_FORM_DEEPSEEK && !(class & SIGN) ? M_ODD : M_OTHER;
 }
 
-static uint8_t meanings[4][2][2][256];
+static uint8_t meanings[TOK_FORM_SPACE][2][2][256];
 static pthread_once_t meanings_once = PTHREAD_ONCE_INIT;
 
 static void make_meanings(void)
 {
     tok_class_init();
-    for (int f = 0; f < 4; f++)
+    for (int f = 0; f < TOK_FORM_SPACE; f++)
         for (int i = 0; i < 1024; i++)
             meanings[f][i >> 9][i >> 8 & 1][i & 255] = meaning((enum tok_split_form)f, i >> 9, i >> 8 & 1, (uint8_t)i);
 }
@@ -123,6 +123,8 @@ static _Bool classify(struct window *w, tok_mask_ascii *ascii)
             m[i] &= in;
     }
     memset(&w->block[w->n_blocks + 1], 0, sizeof w->block[0]);
+    if (k->form == TOK_FORM_SPACE)
+        return memmem(w->s, w->n, "\xe2\x96\x81", 3) == NULL;
     for (size_t i = 1; i <= w->n_blocks; i++)
         high |= w->block[i].high;
     for (size_t i = 0; k->form == TOK_FORM_DEEPSEEK && i < w->n; i++)       /* controls match no branch there */
@@ -300,6 +302,18 @@ static inline void find(struct window *w, size_t i, struct carry *c, const enum 
     c->breaks = brk;
 }
 
+static void find_spaces(struct window *w)
+{
+    for (size_t i = 1; i <= w->n_blocks; i++) {
+        const struct tok_block *b = &w->block[i];
+        w->start[i] = w->k->each ? b->blank : b->blank & ~BEFORE(blank);
+        if (w->k->lines)
+            w->start[i] |= b->brk | BEFORE(brk);
+    }
+    if (w->n % 64 != 0)
+        w->start[w->n_blocks] &= ((uint64_t)1 << w->n % 64) - 1;
+}
+
 /* One copy of find() for each kind of expression. */
 static void find_all(struct window *w)
 {
@@ -316,6 +330,9 @@ static void find_all(struct window *w)
         break;
     case TOK_FORM_DEEPSEEK:
         ALL(TOK_FORM_DEEPSEEK, 0, 0);
+        break;
+    case TOK_FORM_SPACE:
+        find_spaces(w);
         break;
     case TOK_FORM_OTHER:
         break;
