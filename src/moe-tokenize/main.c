@@ -31,7 +31,7 @@ int tokenize_eod(const struct tok_vocab *v, int32_t *id, const char **content)
 
 int main(int argc, char **argv)
 {
-    const struct opt_cmd cmds[] = { tokenize_encode_cmd, tokenize_decode_cmd, tokenize_train_cmd, tokenize_info_cmd, tokenize_import_cmd, tokenize_export_cmd, tokenize_verify_cmd };
+    const struct opt_cmd cmds[] = { tokenize_encode_cmd, tokenize_decode_cmd, tokenize_train_cmd, tokenize_info_cmd, tokenize_import_cmd, tokenize_export_cmd, tokenize_verify_cmd, tokenize_stats_cmd };
 
     return opt_main("moe-tokenize", "text to token files and back", cmds, (int)(sizeof cmds / sizeof *cmds), argc, argv);
 }
