@@ -5,7 +5,7 @@
 #   common/**/*.c           -> libmoe.a
 #   src/moe-X.c, src/moe-X/*.c -> bin/moe-X
 #   tests/unit/test_X.c     -> one cmocka program each; other tests/unit/*.c are linked into all of them
-#   tests/fuzz/fuzz_X.c     -> one program each, with the driver tests/fuzz/fuzz.c
+#   tests/fuzz/fuzz_X.c     -> one program each, with the driver tests/fuzz/fuzz.c, or explore.c and libFuzzer; other tests/fuzz/*.c are linked into all
 #   tests/conform/*.c, tests/comm/*.c -> one program each;  tests/mistake/*.c -> a moe-train with mistakes;  tests/fault/X.c -> one preload library each
 # Objects lie in $(O)/<key of compiler and flags>/, so another CC, SAN or
 # CFLAGS never mixes with what is there and never needs a "make clean".
@@ -53,7 +53,7 @@ B   := $(O)/$(key)
 BIN := $(if $(filter build,$(O)),bin,$(O)/bin)
 compdb := $(if $(filter build,$(O)),,$(O)/)compile_commands.json
 
-no_build := where clean uninstall demo check check-long check-oracle
+no_build := where clean uninstall demo check check-long check-oracle fuzz
 ifneq ($(filter-out $(no_build),$(or $(MAKECMDGOALS),all)),)
 include $(B)/config.mk
 endif
@@ -70,7 +70,8 @@ conf_src  := $(sort $(wildcard tests/conform/*.c))
 comm_src  := $(sort $(wildcard tests/comm/*.c))
 mistake_src := $(sort $(wildcard tests/mistake/*.c))
 fuzz_src  := $(sort $(wildcard tests/fuzz/fuzz_*.c))
-fuzz_main := $(if $(fuzz_src),tests/fuzz/fuzz.c)
+fuzz_main := tests/fuzz/fuzz.c
+fuzz_help := $(filter-out $(fuzz_src) $(fuzz_main) tests/fuzz/explore.c,$(sort $(wildcard tests/fuzz/*.c)))
 fault_src := $(sort $(wildcard tests/fault/*.c))
 
 obj        = $(patsubst %.c,$(B)/obj/%.o,$(1))
@@ -79,15 +80,17 @@ prog_obj   = $(call obj,$(filter src/$(1).c src/$(1)/%,$(prog_src)))
 lib       := $(B)/libmoe.a
 units     := $(unit_src:tests/unit/%.c=$(B)/unit/%)
 fuzzers   := $(fuzz_src:tests/fuzz/%.c=$(B)/fuzz/%)
+explorers := $(fuzz_src:tests/fuzz/fuzz_%.c=$(B)/explore/%)
 conform   := $(if $(conf_src),$(B)/conform) $(if $(comm_src),$(B)/comm)
 mistakes  := $(if $(mistake_src),$(B)/mistake/moe-train)
 faults    := $(fault_src:tests/fault/%.c=$(B)/fault/%.so)
-all_src   := $(lib_src) $(prog_src) $(unit_src) $(help_src) $(conf_src) $(comm_src) $(mistake_src) $(fuzz_src) $(fuzz_main)
+all_src   := $(lib_src) $(prog_src) $(unit_src) $(help_src) $(conf_src) $(comm_src) $(mistake_src) $(fuzz_src) $(fuzz_main) $(fuzz_help) tests/fuzz/explore.c
 
-.PHONY: all bin unit-build unit check check-long check-oracle lint config where demo completions install uninstall clean FORCE
+.PHONY: all bin unit-build fuzz fuzz-build unit check check-long check-oracle lint config where demo completions install uninstall clean FORCE
 
 all: $(lib) bin $(compdb)
 unit-build: $(units) $(fuzzers) $(conform) $(mistakes) $(faults)
+fuzz-build: $(explorers)
 
 # ---- compile
 extra =
@@ -97,7 +100,7 @@ $(call obj,$(filter common/comm/mpi/%,$(lib_src))): extra = $(MPI_CFLAGS)
 $(call obj,$(filter common/dev/cpu/%,$(lib_src))): opt_flags = $(CFLAGS:-O2=-O3) $(cpu_flags)
 $(call obj,common/base/version.c): extra = -I$(B)/gen
 $(call obj,common/base/version.c): $(B)/gen/version_build.h
-$(call obj,$(unit_src) $(help_src) $(conf_src) $(comm_src) $(fuzz_src) $(fuzz_main)): extra = -Itests
+$(call obj,$(unit_src) $(help_src) $(conf_src) $(comm_src) $(fuzz_src) $(fuzz_main) $(fuzz_help) tests/fuzz/explore.c): extra = -Itests
 
 # Beside each object lies its line of compile_commands.json.
 $(call obj,$(all_src)): $(B)/obj/%.o: %.c $(B)/config.mk
@@ -131,9 +134,13 @@ $(units): $(B)/unit/%: $(B)/obj/tests/unit/%.o $(call obj,$(help_src)) $(lib)
 	$(call say,LD,$@)
 	$(link) -lcmocka $(libs)
 
-$(fuzzers): $(B)/fuzz/%: $(B)/obj/tests/fuzz/%.o $(call obj,$(fuzz_main)) $(lib)
+$(fuzzers): $(B)/fuzz/%: $(B)/obj/tests/fuzz/%.o $(call obj,$(fuzz_main) $(fuzz_help)) $(lib)
 	$(call say,LD,$@)
 	$(link) $(libs)
+
+$(explorers): $(B)/explore/%: $(B)/obj/tests/fuzz/fuzz_%.o $(call obj,tests/fuzz/explore.c $(fuzz_help)) $(lib)
+	$(call say,LD,$@)
+	$(link) -fsanitize=fuzzer $(libs)
 
 $(B)/conform: $(call obj,$(conf_src)) $(lib)
 $(B)/comm: $(call obj,$(comm_src)) $(lib)
@@ -193,6 +200,8 @@ check-long:
 	+@sh tests/check --long
 check-oracle:
 	+@sh tests/oracle/check
+fuzz:
+	+@FUZZ_S='$(FUZZ_S)' sh tests/fuzz/run $(T)
 demo:
 	+@sh etc/demo
 

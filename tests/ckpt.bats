@@ -205,6 +205,22 @@ every() {
 	says "latest: points to ckpt/step-00000002, which is not there"
 }
 
+@test "verify of a run without latest names the newest checkpoint; one without any is 66; a missing index is told of once" {
+	fresh 2
+	rm "$RUN/latest"
+	fails_with 1 moe-ckpt verify "$RUN"
+	says "$RUN/latest: No such file or directory; the newest checkpoint of the run is $(step 2)"
+	rm "$(step 1)/MANIFEST.json" "$(step 2)/MANIFEST.json"
+	for c in verify info card; do
+		fails_with 66 moe-ckpt $c "$RUN"
+		says "$RUN: a run without a complete checkpoint"
+	done
+	fresh 1
+	rm "$(step 1)/model.safetensors.index.json"
+	fails_with 1 moe-ckpt verify "$RUN"
+	says "model.safetensors.index.json: No such file or directory"
+}
+
 @test "ls and info use the newest whole checkpoint when latest is broken, and say so" {
 	fresh 2
 	truncate -s 100 "$(step 2)/MANIFEST.json"
@@ -301,6 +317,13 @@ every() {
 	fails_with 1 moe-ckpt verify -s empty.safetensors
 	mkfifo pipe
 	fails_with 65 moe-ckpt ls pipe
+}
+
+@test "a packed stream is told from a damaged file, and how to open it is said" {
+	fresh 1
+	moe-ckpt pack -q -o "$BATS_TEST_TMPDIR/p" "$RUN"
+	fails_with 65 moe-ckpt info "$BATS_TEST_TMPDIR/p"
+	says "p: a packed stream, not safetensors; moe-ckpt unpack opens it"
 }
 
 @test "cat writes .npy with type and shape, and bare bytes that are those of the file" {

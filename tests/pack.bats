@@ -27,6 +27,17 @@ setup() {
 	[ "$(ls one)" = model.safetensors ]
 }
 
+@test "--json counts what was packed and unpacked, and never mixes with the stream" {
+	"$TOY" save run 1 0
+	passes moe-ckpt pack --json -o a.pack run
+	grep -qx '{"schema":"moe.ckpt-packed/1","path":"a.pack","how":"pack","files":'"$(find run/latest/ -type f | wc -l)"',.*"packed_bytes":'"$(stat -c %s a.pack)"',.*' <<< "$output"
+	passes moe-ckpt unpack --json a.pack a
+	grep -q '"path":"a","how":"unpack",.*"bytes":'"$(cat a/*.* a/optim/* | wc -c)"',"packed_bytes":'"$(stat -c %s a.pack)" <<< "$output"
+	fails_with 2 moe-ckpt pack --json run
+	says "--json needs -o FILE"
+	fails_with 2 moe-ckpt unpack --json -t x a.pack
+}
+
 @test "one tensor is taken out of the middle, and a name that is not there is 1" {
 	moe-ckpt pack -q -o a.pack "$ROOT/tests/golden/mixtral"
 	for name in model.embed_tokens.weight model.layers.1.block_sparse_moe.experts.3.w2.weight lm_head.weight; do

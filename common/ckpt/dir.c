@@ -5,6 +5,7 @@
 #include "ckpt/dir.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -234,7 +235,7 @@ static int load_index(const char *path, json_t **top, json_t **map)
         const char *file = json_string_value(v);
 
         /* A plain name: an index must not lead out of its directory. */
-        if (!file || !*file || file[0] == '.' || strchr(file, '/'))
+        if (!file || !*file || file[0] == '.' || strchr(file, '/') || strlen(file) > NAME_MAX)
             return err_set(ERR_DATA, "%s: weight_map: a value that is not the name of a file beside it", path);
         for (const char *c = file; *c; c++)
             if ((unsigned char)*c < 0x20 || *c == 0x7f)

@@ -82,6 +82,31 @@ static int newest_whole(struct arena *a, const char *run, char **dir)
     return 0;
 }
 
+/* Also a link that leads nowhere. */
+static _Bool is_there(const char *path)
+{
+    struct stat sb;
+
+    return lstat(path, &sb) == 0;
+}
+
+/* A run before its first save is no damage; one that lost its link is, but its
+ * checkpoints have names. */
+static int explain_no_latest(struct arena *a, const char *run, unsigned flags)
+{
+    int64_t *steps;
+    char name[32];
+    int n;
+
+    TRY(ckpt_list_steps(a, run, &steps, &n));
+    if (n == 0)
+        return err_set(ERR_NOINPUT, "%s: a run without a complete checkpoint", run);
+    if (flags & CKPT_NO_FALLBACK)
+        return err_set(ERR_DATA, "%s/latest: No such file or directory; the newest checkpoint of the run is %s/ckpt/%s", run, run,
+                       ckpt_step_name(name, steps[n - 1]));
+    return 0;
+}
+
 /* *scanned: the tables of *dir, when they were read on the way; else NULL. */
 static int resolve_run(struct arena *a, const char *run, unsigned flags, char **dir, char **note,
                        struct ckpt_dir **scanned)
@@ -101,6 +126,8 @@ static int resolve_run(struct arena *a, const char *run, unsigned flags, char **
         if (rc != ERR_DATA && rc != ERR_NOINPUT)
             return rc;
     }
+    if (!is_there(fs_join(a, run, "latest")))
+        TRY(explain_no_latest(a, run, flags));
     if (flags & CKPT_NO_FALLBACK)
         return ERR_DATA;
     why = arena_strdup(a, err_msg());
@@ -126,14 +153,6 @@ static int has_model(struct arena *a, const char *dir)
             return 1;
     }
     return 0;
-}
-
-/* Also a link that leads nowhere. */
-static _Bool is_there(const char *path)
-{
-    struct stat sb;
-
-    return lstat(path, &sb) == 0;
 }
 
 static int resolve(struct arena *a, const char *path, unsigned flags, char **dir, char **note,

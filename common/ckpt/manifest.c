@@ -6,6 +6,7 @@
 #include "ckpt/manifest.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -326,13 +327,13 @@ static _Bool is_inside(const char *s)
 {
     const char *start = s;
 
-    if (!*s)
+    if (!*s || strlen(s) > PATH_MAX / 2)
         return 0;
     for (;; s++) {
         if (*s == '/' || !*s) {
             size_t n = (size_t)(s - start);
 
-            if (n == 0 || (n == 1 && start[0] == '.') || (n == 2 && start[0] == '.' && start[1] == '.'))
+            if (n == 0 || n > NAME_MAX || (n == 1 && start[0] == '.') || (n == 2 && start[0] == '.' && start[1] == '.'))
                 return 0;
             if (!*s)
                 return 1;

@@ -148,8 +148,10 @@ static int put(const struct card_opts *o, const char *text, size_t n, _Bool *sam
     struct fs_blob b;
 
     *same = 0;
-    if (!strcmp(o->output, "-"))
-        return out_write(text, n);
+    if (!strcmp(o->output, "-")) {
+        TRY(out_write(text, n));
+        return out_flush();     /* before anything is said about it */
+    }
     if (fs_exists(o->output) && !o->force) {
         TRY(fs_read(o->output, &b));
         *same = b.size == n && !memcmp(b.data, text, n);

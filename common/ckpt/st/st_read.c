@@ -34,6 +34,8 @@ static uint64_t word(const unsigned char b[8])
 
 static int check_length(const char *where, uint64_t n)
 {
+    if (n == UINT64_C(0x314b434150454f4d))      /* "MOEPACK1" */
+        return err_set(ERR_DATA, "%s: a packed stream, not safetensors; moe-ckpt unpack opens it", where);
     if (n > ST_HEADER_MAX)
         return err_set(ERR_DATA, "%s: not safetensors, or damaged: a header of %" PRIu64 " bytes, over the limit of %u",
                        where, n, ST_HEADER_MAX);
