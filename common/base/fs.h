@@ -38,6 +38,13 @@ void fs_out_abort(struct fs_out *f);                        /* removes the tempo
  * temporary name, fsync at commit, file must not exist (O_EXCL|O_NOFOLLOW). */
 int fs_out_create(const char *path, struct fs_out **out);
 
+/* A file that is written over several runs: what is there is cut to size bytes
+ * and continued (ERR_DATA when it is shorter); size 0 makes it.  No temporary
+ * name; commit syncs, abort leaves the file as it is. */
+int fs_out_resume(const char *path, uint64_t size, struct fs_out **out);
+int fs_out_sync(struct fs_out *f);                          /* all so far is on the disk */
+int fs_out_read(struct fs_out *f, uint64_t offset, void *buf, size_t n);    /* what was written; not of a pipe */
+
 int fs_write_file(const char *path, const void *data, size_t n);        /* open + write + commit */
 
 /* Appends one line (with its newline) in one write(2), fsync when sync.  A line

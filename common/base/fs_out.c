@@ -22,7 +22,7 @@
 #define BUF_BYTES ((size_t)256 * 1024)
 #define TEMP_TAIL ".moe-tmp"
 
-enum how { REPLACE, IN_PLACE, NEW };
+enum how { REPLACE, IN_PLACE, NEW, RESUME };
 
 struct fs_out {
     struct arena *arena;
@@ -120,7 +120,7 @@ int fs_out_open(const char *path, struct fs_out **out)
     }
     if (f->how == REPLACE) {
         f->temp = temp_name(f->arena, f->target);
-        f->fd = open(f->temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+        f->fd = open(f->temp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     } else {
         f->fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
     }
@@ -146,12 +146,37 @@ int fs_out_create(const char *path, struct fs_out **out)
     struct fs_out *f = new_out(path);
 
     f->how = NEW;
-    f->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    f->fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (f->fd < 0) {
         err_sys(ERR_CREATE, "%s: cannot create", path);
         free_out(f);
         return ERR_CREATE;
     }
+    *out = f;
+    return 0;
+}
+
+int fs_out_resume(const char *path, uint64_t size, struct fs_out **out)
+{
+    struct fs_out *f = new_out(path);
+    struct stat st;
+    int rc = 0;
+
+    f->how = RESUME;
+    f->fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (f->fd < 0)
+        rc = err_sys(ERR_CREATE, "%s: cannot create", path);
+    else if (fstat(f->fd, &st) < 0 || !S_ISREG(st.st_mode))
+        rc = err_set(ERR_DATA, "%s: not a regular file", path);
+    else if ((uint64_t)st.st_size < size)
+        rc = err_set(ERR_DATA, "%s: %lld bytes, fewer than the %llu that were written", path, (long long)st.st_size, (unsigned long long)size);
+    else if ((uint64_t)st.st_size > size && ftruncate(f->fd, (off_t)size) < 0)
+        rc = err_sys(ERR_IO, "%s", path);
+    if (rc < 0) {
+        free_out(f);
+        return rc;
+    }
+    f->pos = f->size = size;
     *out = f;
     return 0;
 }
@@ -231,6 +256,21 @@ int fs_out_reserve(struct fs_out *f, uint64_t bytes)
     return 0;
 }
 
+int fs_out_sync(struct fs_out *f)
+{
+    TRY(flush(f));
+    if (f->how != IN_PLACE && fdatasync(f->fd) < 0)
+        return fail(f, err_sys(ERR_IO, "%s: cannot sync", f->path));
+    return 0;
+}
+
+int fs_out_read(struct fs_out *f, uint64_t offset, void *buf, size_t n)
+{
+    TRY(flush(f));
+    BUG_ON(f->how == IN_PLACE);
+    return fs_pread(f->fd, f->path, buf, n, offset);
+}
+
 uint64_t fs_out_size(const struct fs_out *f)
 {
     return f->pos + f->fill > f->size ? f->pos + f->fill : f->size;
@@ -246,7 +286,7 @@ void fs_out_abort(struct fs_out *f)
     if (!f)
         return;
     /* Cleaning up must not disturb the sentence that says why. */
-    if (f->how != IN_PLACE)
+    if (f->how != IN_PLACE && f->how != RESUME)
         unlink(f->temp);
     free_out(f);
 }

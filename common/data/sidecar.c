@@ -34,6 +34,8 @@ char *sidecar_text(const struct sidecar *s, size_t *n)
     json_put_str(j, "token", i->eod_token);
     json_obj_end(j);
     json_put_str(j, "docs", i->docs);
+    json_put_str(j, "key", i->key);
+    json_put_str(j, "how", i->how != NULL ? i->how : "");
     json_put_str(j, "dtype", i->dtype_bytes == 2 ? "u16" : "i32");
     json_put_int(j, "documents", i->documents);
     json_put_int(j, "tokens", i->tokens);
@@ -41,6 +43,8 @@ char *sidecar_text(const struct sidecar *s, size_t *n)
     json_obj(j, "counters");
     json_put_int(j, "invalid_utf8", i->invalid_utf8);
     json_put_int(j, "empty", i->empty);
+    for (int k = 0; k < i->n_more; k++)
+        json_put_int(j, i->more[k].name, i->more[k].n);
     json_obj_end(j);
     json_put_int(j, "chunk_bytes", s->chunk_bytes);
     put_hashes(j, "bin", s->bin, s->n_bin);
@@ -129,6 +133,25 @@ static int get_lists(struct sidecar *s, const json_t *root, const char *path)
     return 0;
 }
 
+/* The counters beside the two that are always there. */
+static int get_counters(struct sidecar *s, json_t *c, const char *path)
+{
+    struct tokenfile_info *i = &s->info;
+    const char *key;
+    json_t *v;
+    TRY(get_count(c, path, "invalid_utf8", INT64_MAX, &i->invalid_utf8));
+    TRY(get_count(c, path, "empty", INT64_MAX, &i->empty));
+    i->more = arena_array(s->arena, json_object_size(c) + 1, sizeof *i->more);
+    json_object_foreach(c, key, v) {
+        if (strcmp(key, "invalid_utf8") == 0 || strcmp(key, "empty") == 0)
+            continue;
+        struct tokenfile_counter *m = &i->more[i->n_more++];
+        m->name = arena_strdup(s->arena, key);
+        TRY(get_count(c, path, key, INT64_MAX, &m->n));
+    }
+    return 0;
+}
+
 static int get_all(struct sidecar *s, const json_t *root, const char *path)
 {
     struct tokenfile_info *i = &s->info;
@@ -145,6 +168,11 @@ static int get_all(struct sidecar *s, const json_t *root, const char *path)
     i->eod_id = (int32_t)eod;
     TRY(get_string(s, e, path, "token", &i->eod_token));
     TRY(get_string(s, root, path, "docs", &i->docs));
+    const char *how = "", *key = NULL;
+    TRY(json_opt_str(root, path, "how", &how));
+    TRY(json_opt_str(root, path, "key", &key));
+    i->how = arena_strdup(s->arena, how);
+    i->key = key != NULL ? arena_strdup(s->arena, key) : NULL;
     TRY(json_get_str(root, path, "dtype", &dtype));
     i->dtype_bytes = strcmp(dtype, "u16") == 0 ? 2 : strcmp(dtype, "i32") == 0 ? 4 : 0;
     if (i->dtype_bytes == 0)
@@ -152,9 +180,7 @@ static int get_all(struct sidecar *s, const json_t *root, const char *path)
     TRY(get_count(root, path, "documents", INT64_MAX / 64, &i->documents));
     TRY(get_count(root, path, "tokens", INT64_MAX / 64, &i->tokens));
     TRY(get_count(root, path, "text_bytes", INT64_MAX, &i->text_bytes));
-    const json_t *c = json_object_get(root, "counters");
-    TRY(get_count(c, path, "invalid_utf8", INT64_MAX, &i->invalid_utf8));
-    TRY(get_count(c, path, "empty", INT64_MAX, &i->empty));
+    TRY(get_counters(s, json_object_get(root, "counters"), path));
     TRY(get_count(root, path, "chunk_bytes", INT64_MAX, &s->chunk_bytes));
     if (s->chunk_bytes == 0)
         return err_set(ERR_DATA, "%s: \"chunk_bytes\" is 0", path);

@@ -36,6 +36,30 @@ int tokenfile_end_doc(struct tokenfile_writer *w, uint64_t text_bytes);
 int tokenfile_commit(struct tokenfile_writer *w, int64_t invalid_utf8, struct tokenfile_info *done);
 void tokenfile_abort(struct tokenfile_writer *w);       /* NULL is accepted */
 
+/* For threads that prepare documents: ids as the file has them, each checked. */
+int tokenfile_dtype_bytes(int64_t vocab_size);          /* what create chooses: 2 or 4 */
+int tokenfile_pack(int64_t vocab_size, int dtype_bytes, const int32_t *ids, size_t n, void *to);
+/* n documents of length[n] tokens, EOD included, packed one behind another.  The
+ * first continues the document that is open; open: the last is not at its end. */
+int tokenfile_append_packed(struct tokenfile_writer *w, const void *packed, const int64_t *length, int64_t n, _Bool open, uint64_t text_bytes);
+int64_t tokenfile_written(const struct tokenfile_writer *w);    /* tokens of finished documents */
+
+/* A part is a token file under way that outlives its writer: PART.bin and
+ * PART.idx stay where they are when the writer is aborted or killed, and are
+ * continued from a mark.  Marks are taken between documents; bin is borrowed. */
+struct tokenfile_mark {
+    int64_t documents, tokens, text_bytes, empty;
+    struct hash *bin; int n_bin;        /* of the whole chunks so far */
+    struct hash tail;                   /* of the bytes behind them */
+};
+/* from NULL: from the beginning.  ERR_DATA when the files are not what the mark says. */
+int tokenfile_part_open(const char *part, const struct tokenfile_info *info, const struct tokenfile_mark *from, struct tokenfile_writer **out);
+int tokenfile_part_mark(struct tokenfile_writer *w, struct tokenfile_mark *m);  /* all so far is on the disk */
+/* Makes PART.bin, .idx and .json whole and durable and frees w whatever happens. */
+int tokenfile_part_seal(struct tokenfile_writer *w, int64_t invalid_utf8, struct tokenfile_counter *more, int n_more, struct tokenfile_info *done);
+/* Moves the three to PREFIX, or those that were not moved yet. */
+int tokenfile_place(const char *part, const char *prefix);
+
 /* ---- reading */
 struct tokenfile;
 

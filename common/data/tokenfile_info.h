@@ -14,6 +14,7 @@
 #define TOKENFILE_VERIFY_MAX (1ull << 30)
 
 struct tokenfile_input { char *path; uint64_t bytes; struct hash hash; };
+struct tokenfile_counter { char *name; int64_t n; };
 
 /* What the sidecar says. */
 struct tokenfile_info {
@@ -23,10 +24,13 @@ struct tokenfile_info {
     int64_t vocab_size;
     int32_t eod_id;
     char *eod_token;
-    char *docs;                 /* what made a document: file, line, blank */
+    char *docs;                 /* what made a document: file, line, blank, jsonl; auto: file and jsonl */
+    char *key;                  /* whose strings the documents are, of JSON; else NULL */
+    char *how;                  /* options that change the ids, as on a command line; NULL or "": none */
     int dtype_bytes;            /* 2 or 4 */
     int64_t documents, tokens, text_bytes;
     int64_t invalid_utf8, empty;        /* invalid bytes; documents without text */
+    struct tokenfile_counter *more; int n_more;     /* other counters */
     struct tokenfile_input *inputs; int n_inputs;
 };
 

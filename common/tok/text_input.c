@@ -269,3 +269,19 @@ struct hash text_input_hash(const struct text_input *in)
 {
     return hash_now(in->hash);
 }
+
+int text_input_hash_stored(const char *path, struct hash *hash, uint64_t *bytes)
+{
+    struct text_input *in;
+    size_t got;
+    TRY(text_input_open(path, &in));
+    int rc = 0;
+    while (rc == 0 && !in->eof)
+        rc = read_raw(in, in->window, WINDOW, &got);
+    if (rc == 0) {
+        *hash = text_input_hash(in);
+        *bytes = in->stored;
+    }
+    text_input_close(in);
+    return rc;
+}

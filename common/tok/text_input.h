@@ -26,4 +26,7 @@ int text_input_read(struct text_input *in, void *buf, size_t n, size_t *got);
 uint64_t text_input_stored(const struct text_input *in);
 struct hash text_input_hash(const struct text_input *in);
 
+/* The same of a whole file, or of standard input, without unpacking. */
+int text_input_hash_stored(const char *path, struct hash *hash, uint64_t *bytes);
+
 #endif

@@ -113,6 +113,17 @@ enum text_docs tok_text_docs_of(const char *path)
     return TEXT_FILE;
 }
 
+void text_slab_trim(struct text_slab *b, size_t keep)
+{
+    forget(b);
+    if (b->cap > keep) {
+        free(b->data);
+        b->data = NULL;
+        b->cap = b->n = 0;
+        b->n_rows = 0;
+    }
+}
+
 void text_slab_reset(struct text_slab *b)
 {
     forget(b);

@@ -81,6 +81,8 @@ struct text_slab {
 struct text_slab *text_slab_new(void);                  /* NULL: no memory */
 void text_slab_free(struct text_slab *b);               /* NULL is accepted */
 
+void text_slab_trim(struct text_slab *b, size_t keep);  /* gives back buffers of more than keep bytes */
+
 /* For text_source.c: an empty slab, its rows forgotten; then, when its data is
  * there, its rows, counts and perhaps its fault.  The data is changed where
  * strings of JSON are unpacked.  ERR_IO: no memory. */

@@ -69,10 +69,11 @@ int text_source_n_keys(const struct text_source *t)
     return t->how.n_keys;
 }
 
-void text_source_skip_to(struct text_source *t, int i)
+void text_source_skip_to(struct text_source *t, int i, uint64_t stored)
 {
     BUG_ON(t->in != NULL || i < t->i);
     t->i = i;
+    t->stored = t->stored_before = stored;
 }
 
 /* ---- reading */

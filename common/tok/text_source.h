@@ -31,8 +31,8 @@ int text_source_open(const char *const *paths, int n, const struct text_how *how
 void text_source_close(struct text_source *t);          /* NULL is accepted */
 int text_source_n_keys(const struct text_source *t);
 
-/* Leaves inputs below i out; before the first read. */
-void text_source_skip_to(struct text_source *t, int i);
+/* Leaves inputs below i, of so many bytes as stored, out; before the first read. */
+void text_source_skip_to(struct text_source *t, int i, uint64_t stored);
 
 /* 1: a slab, 0: no more.  A failure to read comes with text_source_take(), in its turn. */
 int text_source_read(struct text_source *t, struct text_slab *b);

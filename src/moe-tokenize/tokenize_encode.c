@@ -1,4 +1,6 @@
-/* tokenize_encode.c -- moe-tokenize encode: text to a token file or a token stream. */
+/* tokenize_encode.c -- moe-tokenize encode: text to token files or a token stream. */
+#include <omp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -7,23 +9,20 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/out.h"
-#include "base/progress.h"
 #include "base/units.h"
 #include "base/version.h"
-#include "data/tokenfile.h"
-#include "tok/docs.h"
-#include "tok/encode.h"
+#include "corpus.h"
 #include "tokenize.h"
 
-/* Text encoded at a time: bounds the memory for ids to four times as much. */
-enum { SLAB_BYTES = 16 << 20 };
+enum { MAX_KEYS = 64, MAX_SHARDS = 256, MAX_JOBS = 100000 };
 
 struct encode_opts {
     struct opt_common common;
-    const char *tokenizer, *output, *docs;
+    const char *tokenizer, *output, *docs, *shard;
+    struct opt_list key, on;
     struct tok_load load;
     _Bool eod, force, specials, template, slow, check;
-    int64_t threads;
+    int64_t threads, shards;
 };
 
 #define AT(f) offsetof(struct encode_opts, f)
@@ -33,7 +32,11 @@ static const struct opt encode_table[] = {
     { OPT_STR, 0, "scheme", "NAME", NULL, "how a rank file splits text: cl100k, o200k... (see the page)", AT(load.scheme), 0, 0 },
     { OPT_STR, 0, "special-ids", "FILE", NULL, "special tokens of a rank file: JSON, names and ids", AT(load.specials), 0, 0 },
     { OPT_STR, 'o', "output", "PREFIX", NULL, "write PREFIX.bin, .idx and .json; else a token stream to stdout", AT(output), 0, 0 },
-    { OPT_CHOICE, 0, "docs", "file|line|blank", "file", "what is a document: a file, a line, lines up to a blank one", AT(docs), 0, 0 },
+    { OPT_CHOICE, 0, "docs", "auto|file|line|blank|jsonl", "auto", "what is a document, and whether it stands in JSON (see the page)", AT(docs), 0, 0 },
+    { OPT_LIST, 0, "key", "KEY", NULL, "JSON lines: key of the text (text); of several each gets a file", AT(key), 0, 0 },
+    { OPT_LIST, 0, "on", "KIND=ACTION", NULL, "what to do about utf8, json, key, type, empty... (see the page)", AT(on), 0, 0 },
+    { OPT_INT, 0, "shards", "N", "1", "deal the documents out to N token files", AT(shards), 1, MAX_SHARDS },
+    { OPT_STR, 0, "shard", "I/N", NULL, "read every N-th text from the I-th on (I from 0): for job arrays", AT(shard), 0, 0 },
     { OPT_FLAG, 0, "eod", NULL, NULL, "end documents of a stream too with the end-of-document token", AT(eod), 0, 0 },
     { OPT_FLAG, 0, "specials", NULL, NULL, "names of special tokens in the text are tokens", AT(specials), 0, 0 },
     { OPT_FLAG, 0, "template", NULL, NULL, "put around each document what the vocabulary's template has", AT(template), 0, 0 },
@@ -46,282 +49,286 @@ static const struct opt encode_table[] = {
 
 struct job {
     const struct encode_opts *o;
+    struct arena *arena;
     struct tok_vocab *v;
-    struct tok_encoder *e, *other;      /* other: the slow way, with --check */
-    struct tokenfile_writer *w;         /* NULL: stdout */
-    int32_t eod;
+    struct corpus c;
+    int shard, of;                      /* of 0: every text */
     const char *eod_token;
-    struct fs_blob *text;               /* [n] */
-    struct tokenfile_input *input;      /* [n] */
-    int n;
-    uint64_t total, done, invalid;
-    struct progress *progress;
-    /* the slab: spans, and for each the size of the document that ends with it, or -1 */
-    struct tok_span *span;
-    int64_t *ends_doc;
-    size_t n_spans, cap_spans, slab_bytes;
+    const char **paths;
+    int64_t *mtime_ns;
+    _Bool keyed;                        /* some text is lines of JSON */
 };
 
-static int emit(struct job *j, const int32_t *ids, size_t n, int64_t ends_doc)
-{
-    if (j->w != NULL) {
-        TRY(tokenfile_append(j->w, ids, n));
-        return ends_doc < 0 ? 0 : tokenfile_end_doc(j->w, (uint64_t)ends_doc);
-    }
-    TRY(out_write(ids, n * sizeof *ids));
-    return ends_doc >= 0 && j->o->eod ? out_write(&j->eod, sizeof j->eod) : 0;
-}
+/* ---- options */
 
-/* Names the first text, and in it the first id, that differs. */
-static int compare(struct job *j, const int32_t *ids, const int64_t *ends)
+static int read_shard(struct job *j)
 {
-    const int32_t *ids2;
-    const int64_t *ends2;
-    int64_t begin = 0;
-    uint64_t invalid = 0;
-    TRY(tok_encode(j->other, j->span, (int64_t)j->n_spans, &ids2, &ends2, &invalid));
-    for (size_t i = 0; i < j->n_spans; begin = ends[i++])
-        for (int64_t k = begin; k < ends[i] || k < ends2[i]; k++)
-            if (k >= ends[i] || k >= ends2[i] || ids[k] != ids2[k])
-                return err_set(ERR_NO, "the two ways differ in a stretch of %zu bytes, at its token %lld", j->span[i].n, (long long)(k - begin));
+    char end;
+    if (j->o->shard == NULL)
+        return 0;
+    if (j->o->shards > 1)
+        return err_set(ERR_USAGE, "--shard takes one part of the texts, --shards deals all of them: one or the other");
+    if (sscanf(j->o->shard, "%6d/%6d%c", &j->shard, &j->of, &end) != 2 || j->of < 1 || j->of > MAX_JOBS || j->shard < 0 || j->shard >= j->of)
+        return err_set(ERR_USAGE, "--shard %s: expected I/N with I from 0 to N-1, such as 0/8", j->o->shard);
     return 0;
 }
 
-static int flush_slab(struct job *j)
+static int read_keys(struct job *j)
 {
-    const int32_t *ids;
-    const int64_t *ends;
-    int64_t begin = 0;
-    TRY(tok_encode(j->e, j->span, (int64_t)j->n_spans, &ids, &ends, &j->invalid));
-    if (j->other != NULL)
-        TRY(compare(j, ids, ends));
-    for (size_t i = 0; i < j->n_spans && j->other == NULL; i++) {
-        TRY(emit(j, ids + begin, (size_t)(ends[i] - begin), j->ends_doc[i]));
-        begin = ends[i];
+    const struct opt_list *l = &j->o->key;
+    if (l->n > MAX_KEYS)
+        return err_set(ERR_USAGE, "--key: at most %d keys", MAX_KEYS);
+    for (int i = 0; i < l->n; i++) {
+        if (l->n > 1 && (l->v[i][0] == '\0' || strchr(l->v[i], '/') != NULL))
+            return err_set(ERR_USAGE, "--key %s: with several keys each becomes a part of a file's name", l->v[i]);
+        for (int k = 0; k < i; k++)
+            if (strcmp(l->v[i], l->v[k]) == 0)
+                return err_set(ERR_USAGE, "--key %s is given twice", l->v[i]);
     }
-    j->done += j->slab_bytes;
-    progress_set(j->progress, j->done);
-    j->n_spans = j->slab_bytes = 0;
+    static const char *const text = "text";
+    j->c.how.keys = l->n > 0 ? l->v : &text;
+    j->c.how.n_keys = l->n > 0 ? l->n : 1;
     return 0;
 }
 
-static int add_span(struct job *j, struct tok_span s, int64_t ends_doc)
+static int read_how(struct job *j)
 {
-    if (j->n_spans == j->cap_spans) {
-        size_t cap = 2 * j->cap_spans + 1024;
-        struct tok_span *a = realloc(j->span, cap * sizeof *a);
-        if (a != NULL)
-            j->span = a;
-        int64_t *b = realloc(j->ends_doc, cap * sizeof *b);
-        if (b != NULL)
-            j->ends_doc = b;
-        if (a == NULL || b == NULL)
-            return err_sys(ERR_IO, "memory for %zu documents", cap);
-        j->cap_spans = cap;
-    }
-    j->span[j->n_spans] = s;
-    j->ends_doc[j->n_spans++] = ends_doc;
-    j->slab_bytes += s.n;
-    return j->slab_bytes >= SLAB_BYTES || j->n_spans >= SLAB_BYTES / 64 ? flush_slab(j) : 0;
+    static const char *const names[] = { "auto", "file", "line", "blank", "jsonl" };
+    static const enum text_docs docs[] = { TEXT_AUTO, TEXT_FILE, TEXT_LINE, TEXT_BLANK, TEXT_JSONL };
+    tok_text_how_default(&j->c.how);
+    for (int i = 0; i < 5; i++)
+        if (strcmp(j->o->docs, names[i]) == 0)
+            j->c.how.docs = docs[i];
+    for (int i = 0; i < j->o->on.n; i++)
+        TRY(tok_text_how_set(&j->c.how, j->o->on.v[i]));
+    TRY(read_keys(j));
+    return read_shard(j);
 }
 
-static int encode_doc(struct job *j, struct tok_span doc)
+static enum text_docs docs_of(const struct job *j, const char *path)
 {
-    size_t pos = 0;
-    while (doc.n - pos > SLAB_BYTES) {
-        size_t end = tok_encoder_cut(j->e, doc.s, doc.n, pos + SLAB_BYTES);
-        if (end == doc.n)
-            break;
-        TRY(add_span(j, (struct tok_span){ doc.s + pos, end - pos }, -1));
-        pos = end;
-    }
-    return add_span(j, (struct tok_span){ doc.s + pos, doc.n - pos }, (int64_t)doc.n);
+    return j->c.how.docs != TEXT_AUTO ? j->c.how.docs : tok_text_docs_of(path);
 }
 
-static enum tok_docs_mode docs_mode(const char *name)
+/* ---- inputs */
+
+/* A text that is missing is found before the first is read. */
+static int look_at(struct job *j, int i)
 {
-    return strcmp(name, "line") == 0 ? TOK_DOCS_LINE : strcmp(name, "blank") == 0 ? TOK_DOCS_BLANK : TOK_DOCS_FILE;
+    struct stat st;
+    const char *path = j->paths[i];
+    struct tokenfile_input *in = &j->c.input[i];
+    in->path = (char *)(uintptr_t)path;
+    j->mtime_ns[i] = -1;
+    if (strcmp(path, "-") == 0)
+        return 0;
+    if (stat(path, &st) < 0)
+        return err_sys(ERR_NOINPUT, "%s", path);
+    if (S_ISDIR(st.st_mode))
+        return err_set(ERR_NOINPUT, "%s: is a directory", path);
+    if (!S_ISREG(st.st_mode))
+        return 0;
+    in->bytes = (uint64_t)st.st_size;
+    j->c.stored += in->bytes;
+    j->mtime_ns[i] = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
+    return 0;
 }
 
-static int encode_all(struct job *j)
-{
-    j->progress = progress_begin("encode", j->total, "B");
-    int rc = 0;
-    for (int i = 0; i < j->n && rc == 0; i++) {
-        struct tok_docs d;
-        struct tok_span doc;
-        tok_docs_begin(&d, docs_mode(j->o->docs), j->text[i].data, j->text[i].size);
-        while (rc == 0 && tok_docs_next(&d, &doc))
-            rc = encode_doc(j, doc);
-        if (rc < 0)
-            rc = err_add("%s", j->input[i].path);
-    }
-    if (rc == 0)
-        rc = flush_slab(j);
-    progress_end(j->progress);
-    return rc;
-}
-
-static int open_inputs(struct job *j, char **paths, int n)
+static int find_inputs(struct job *j, char **argv, int argc)
 {
     static char stdin_name[] = "-";
     static char *only_stdin[] = { stdin_name };
-    if (n == 0) {
-        paths = only_stdin;
-        n = 1;
+    int n = 0, n_stdin = 0, n_json = 0;
+    if (argc == 0) {
+        argv = only_stdin;
+        argc = 1;
     }
-    j->text = calloc((size_t)n, sizeof *j->text);
-    j->input = calloc((size_t)n, sizeof *j->input);
-    BUG_ON(j->text == NULL || j->input == NULL);
-    for (; j->n < n; j->n++) {
-        TRY(tokenize_text(paths[j->n], &j->text[j->n]));
-        j->input[j->n].path = paths[j->n];
-        j->input[j->n].bytes = j->text[j->n].size;
-        j->total += j->text[j->n].size;
+    j->paths = arena_array(j->arena, (size_t)argc + 1, sizeof *j->paths);
+    j->c.input = arena_array(j->arena, (size_t)argc + 1, sizeof *j->c.input);
+    j->mtime_ns = arena_array(j->arena, (size_t)argc + 1, sizeof *j->mtime_ns);
+    for (int i = j->shard; i < argc; i += j->of > 0 ? j->of : 1) {
+        j->paths[n] = argv[i];
+        TRY(look_at(j, n));
+        n_stdin += strcmp(argv[i], "-") == 0;
+        n_json += docs_of(j, argv[i]) == TEXT_JSONL;
+        n++;
     }
+    j->c.paths = j->paths;
+    j->c.n_paths = n;
+    if (n_stdin > 1)
+        return err_set(ERR_USAGE, "standard input is named twice");
+    j->keyed = n_json > 0;
+    if (j->o->key.n > 0 && !j->keyed)
+        return err_set(ERR_USAGE, "--key is for lines of JSON; no text is named like them, and --docs is not jsonl");
+    if (j->o->key.n > 1 && n_json < n)
+        return err_set(ERR_USAGE, "several keys, but not every text is lines of JSON");
     return 0;
 }
 
 /* ---- a token file */
 
-/* 1 when PREFIX was made from the same inputs in the same way and is whole. */
-static int is_up_to_date(const struct job *j)
+/* What documents were, resolved, and the options that change the ids. */
+static void describe(struct job *j, struct tokenfile_info *i)
 {
-    struct tokenfile *f;
-    if (tokenfile_open(j->o->output, &f) < 0) {
-        err_clear();
-        return 0;
-    }
-    const struct tokenfile_info *i = tokenfile_about(f);
-    struct hash h = tok_vocab_hash(j->v);
-    _Bool same = hash_eq(&i->tokenizer, &h) && i->eod_id == j->eod && strcmp(i->docs, j->o->docs) == 0 && i->n_inputs == j->n;
-    for (int k = 0; k < j->n && same; k++)
-        same = i->inputs[k].bytes == j->input[k].bytes && hash_eq(&i->inputs[k].hash, &j->input[k].hash);
-    tokenfile_close(f);
-    return same;
+    const struct encode_opts *o = j->o;
+    struct arena *a = j->arena;
+    char on[256];
+    char *how = arena_printf(a, "%s%s%s%s", tok_text_how_text(&j->c.how, on), o->specials ? " --specials" : "", o->template ? " --template" : "",
+                             o->load.scheme != NULL ? arena_printf(a, " --scheme %s", o->load.scheme) : "");
+    for (int k = 0; k < o->key.n; k++)
+        how = arena_printf(a, "%s --key %s", how, o->key.v[k]);
+    if (o->shards > 1)
+        how = arena_printf(a, "%s --shards %lld", how, (long long)o->shards);
+    if (j->of > 0)
+        how = arena_printf(a, "%s --shard %d/%d", how, j->shard, j->of);
+    i->how = how;
+    int n_json = 0;
+    for (int k = 0; k < j->c.n_paths; k++)
+        n_json += docs_of(j, j->paths[k]) == TEXT_JSONL;
+    i->docs = arena_strdup(a, j->c.how.docs != TEXT_AUTO ? o->docs : n_json == 0 ? "file" : n_json == j->c.n_paths ? "jsonl" : "auto");
 }
 
-static int may_create(const struct job *j, _Bool *up_to_date)
+/* ", 3 blank lines" and so on for what is not zero. */
+static const char *counted(const struct job *j)
 {
-    struct arena *a = arena_new();
-    static const char *const ends[] = { ".json", ".bin", ".idx" };
-    int rc = 0;
-    *up_to_date = 0;
-    for (int i = 0; i < 3 && rc == 0; i++) {
-        char *path = arena_printf(a, "%s%s", j->o->output, ends[i]);
-        if (!fs_exists(path))
-            continue;
-        if (i == 0 && is_up_to_date(j)) {
-            *up_to_date = 1;
-            break;
-        }
-        rc = err_set(ERR_CREATE, i == 0 ? "%s exists and was not made from these inputs; -f replaces it"
-                                        : "%s exists without a sidecar; -f replaces it", path);
-    }
-    arena_free(a);
-    return rc;
+    static const char *const what[TEXT_N_KINDS] = { "bytes that are no UTF-8", "halves of surrogate pairs", "times U+0000", "lines that are no JSON object",
+        "times no such key", "values that are no string", "blank lines", "documents without text" };
+    static const char *const done[TEXT_N_ACTIONS] = { "", " (replaced)", " (left out)", " (left out)", " (taken as empty)", "" };
+    char n[32];
+    const char *s = "";
+    for (int k = 0; k < TEXT_N_KINDS; k++)
+        if (j->c.count[k] > 0)
+            s = arena_printf(j->arena, "%s, %s %s%s", s, units_count(n, j->c.count[k]), what[k], done[j->c.how.on[k]]);
+    return s;
 }
 
-/* The sidecar's name is also that of a vocabulary called PREFIX.json. */
-static int spare_vocab(const struct job *j)
+static void report(const struct job *j, const struct tokenfile_info *i, int n_files)
 {
-    struct stat a, b;
-    struct arena *mem = arena_new();
-    char *path = arena_printf(mem, "%s.json", j->o->output);
-    int rc = 0;
-    if (stat(path, &a) == 0 && stat(j->o->tokenizer, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
-        rc = err_set(ERR_CREATE, "%s is the vocabulary; the sidecar of %s would replace it", path, j->o->output);
-    arena_free(mem);
-    return rc;
-}
-
-static void report(const struct job *j, const struct tokenfile_info *i)
-{
-    char docs[32], tokens[32], text[32];
-    log_info("%s: %s document%s, %s token%s of %s, %.2f bytes a token", j->o->output, units_count(docs, i->documents),
+    char docs[32], tokens[32], text[32], took[32], rate[32];
+    double s = j->c.seconds > 1e-6 ? j->c.seconds : 1e-6;
+    const char *files = n_files > 1 ? arena_printf(j->arena, "%d token files, ", n_files) : "";
+    log_info("%s: %s%s document%s, %s token%s of %s, %.2f bytes a token, %s, %s/s%s", j->o->output, files, units_count(docs, i->documents),
              i->documents == 1 ? "" : "s", units_count(tokens, i->tokens), i->tokens == 1 ? "" : "s", units_bytes(text, (double)i->text_bytes),
-             i->tokens > 0 ? (double)i->text_bytes / (double)i->tokens : 0.0);
+             i->tokens > 0 ? (double)i->text_bytes / (double)i->tokens : 0.0, units_seconds(took, j->c.seconds),
+             units_bytes(rate, (double)j->c.text_bytes / s), counted(j));
+    if (i->documents == 0)
+        log_warn("%s: the texts have no documents", j->o->output);
+}
+
+static int finish(struct job *j, const struct outputs_plan *p)
+{
+    struct tokenfile_counter more[TEXT_N_KINDS];
+    struct tokenfile_info total;
+    int n = 0, n_keys = p->n_keys;
+    int64_t *invalid = arena_array(j->arena, (size_t)n_keys, sizeof *invalid);
+    /* What was replaced or left out is counted for all keys together. */
+    for (int k = 0; k < n_keys; k++)
+        invalid[k] = j->c.invalid[k] + j->c.count[TEXT_UTF8];
+    for (int k = 0; k < TEXT_N_KINDS; k++)
+        if (k != TEXT_UTF8 && k != TEXT_EMPTY)
+            more[n++] = (struct tokenfile_counter){ (char *)(uintptr_t)tok_text_kind_name((enum text_kind)k), j->c.count[k] };
+    if (j->c.how.on[TEXT_EMPTY] == TEXT_SKIP)
+        more[n++] = (struct tokenfile_counter){ (char *)(uintptr_t)"empty_left_out", j->c.count[TEXT_EMPTY] };
+    TRY(outputs_finish(j->c.outputs, invalid, more, n, &total));
+    report(j, &total, outputs_n_files(p));
+    return 0;
 }
 
 static int encode_to_file(struct job *j)
 {
-    _Bool up_to_date;
-    struct tokenfile_info done;
-    struct arena *a = arena_new();
-    int rc;
-    for (int i = 0; i < j->n; i++)
-        j->input[i].hash = hash_bytes(j->text[i].data, j->text[i].size);
-    TRY_OUT(rc, spare_vocab(j));
-    if (!j->o->force) {
-        TRY_OUT(rc, may_create(j, &up_to_date));
-        if (up_to_date) {
-            log_info("%s: up to date", j->o->output);
-            goto out;
-        }
+    struct outputs_plan p = { .prefix = j->o->output, .keys = j->c.how.keys, .n_keys = j->c.how.n_keys, .n_shards = (int)j->o->shards,
+        .shard = j->shard, .of = j->of, .mtime_ns = j->mtime_ns, .vocab_path = j->o->tokenizer, .keyed = j->keyed, .force = j->o->force,
+        .n_counts = j->c.how.n_keys + TEXT_N_KINDS };
+    enum outputs_begun begun;
+    p.info = (struct tokenfile_info){ .tool = arena_printf(j->arena, "moe-tokenize %s", moe_version), .tokenizer = tok_vocab_hash(j->v),
+        .vocab_size = tok_vocab_size(j->v), .eod_id = j->c.eod, .eod_token = arena_strdup(j->arena, j->eod_token),
+        .inputs = j->c.input, .n_inputs = j->c.n_paths };
+    p.info.argv = opt_argv(&p.info.n_argv);
+    describe(j, &p.info);
+    TRY(outputs_open(&p, &j->c.outputs, &begun));
+    int rc = 0;
+    if (begun == OUTPUTS_UP_TO_DATE)
+        log_info("%s: up to date", j->o->output);
+    else if (begun == OUTPUTS_DONE)
+        log_info("%s: an earlier run was all but done; its files are in their place now", j->o->output);
+    else {
+        if (begun == OUTPUTS_CONTINUED)
+            log_info("%s: continuing after %d of %d inputs", j->o->output, outputs_n_done(j->c.outputs), j->c.n_paths);
+        if ((rc = corpus_run(&j->c)) == 0)
+            rc = finish(j, &p);
     }
-    struct tokenfile_info i = { .tool = arena_printf(a, "moe-tokenize %s", moe_version),
-        .tokenizer = tok_vocab_hash(j->v), .vocab_size = tok_vocab_size(j->v), .eod_id = j->eod,
-        .eod_token = arena_strdup(a, j->eod_token), .docs = arena_strdup(a, j->o->docs), .inputs = j->input, .n_inputs = j->n };
-    i.argv = opt_argv(&i.n_argv);
-    TRY_OUT(rc, tokenfile_create(j->o->output, &i, &j->w));
-    if ((rc = encode_all(j)) < 0) {
-        tokenfile_abort(j->w);
-        goto out;
-    }
-    TRY_OUT(rc, tokenfile_commit(j->w, (int64_t)j->invalid, &done));
-    report(j, &done);
-    rc = 0;
-out:
-    arena_free(a);
+    outputs_close(j->c.outputs);
     return rc;
 }
 
-static int encode_run(void *opts, int argc, char **argv)
+static int check_options(const struct encode_opts *o, _Bool to_file)
 {
-    const struct encode_opts *o = opts;
-    struct job j = { .o = o };
-    _Bool to_file = o->output != NULL && strcmp(o->output, "-") != 0;
-    int rc;
     if (o->output != NULL && o->output[0] == '\0')
         return err_set(ERR_USAGE, "--output: expected a prefix");
     if (to_file && o->eod)
         return err_set(ERR_USAGE, "--eod is for streams; a token file always has the end-of-document token");
     if (o->check && (o->output != NULL || o->slow))
         return err_set(ERR_USAGE, "--check writes nothing: neither --output nor --slow go with it");
+    if (!to_file && (o->shards > 1 || (o->key.n > 1 && !o->check)))
+        return err_set(ERR_USAGE, "a stream holds one set of documents: %s needs --output", o->shards > 1 ? "--shards" : "more than one --key");
+    return 0;
+}
+
+static int make_encoders(struct job *j)
+{
+    const struct encode_opts *o = j->o;
+    struct tok_how how = { 1, o->specials, o->template, o->slow };
+    j->c.threads = o->threads > 0 ? (int)o->threads : omp_get_max_threads();
+    TRY(tok_encoder_new(j->v, &how, &j->c.e));
+    how.slow = 1;
+    return o->check ? tok_encoder_new(j->v, &how, &j->c.other) : 0;
+}
+
+static void talk(const struct job *j)
+{
+    char bytes[32];
+    int64_t invalid = 0;
+    if (j->o->check)
+        log_info("both ways give the same ids for %s%s", units_bytes(bytes, (double)j->c.text_bytes),
+                 tok_encoder_is_fast(j->c.e) ? "" : "; this vocabulary has only the slow one");
+    for (int k = 0; k < j->c.how.n_keys; k++)
+        invalid += j->c.invalid[k];
+    if (invalid > 0)
+        log_warn("%lld bytes are no valid UTF-8; they are kept, as tokens of bytes", (long long)invalid);
+}
+
+static int encode_run(void *opts, int argc, char **argv)
+{
+    const struct encode_opts *o = opts;
+    _Bool to_file = o->output != NULL && strcmp(o->output, "-") != 0;
+    int rc;
+    TRY(check_options(o, to_file));
     if (!to_file && !o->check)
         TRY(out_binary(o->force));
-    TRY(tokenize_vocab(o->tokenizer, &o->load, &j.v));
+    struct job j = { .o = o, .arena = arena_new() };
+    TRY_OUT(rc, read_how(&j));
+    j.c.invalid = arena_array(j.arena, (size_t)j.c.how.n_keys, sizeof *j.c.invalid);
+    TRY_OUT(rc, tokenize_vocab(o->tokenizer, &o->load, &j.v));
+    j.c.vocab_size = tok_vocab_size(j.v);
+    j.c.eod = -1;
     if (to_file || o->eod)
-        TRY_OUT(rc, tokenize_eod(j.v, &j.eod, &j.eod_token));
-    TRY_OUT(rc, open_inputs(&j, argv, argc));
-    struct tok_how how = { (int)o->threads, o->specials, o->template, o->slow };
-    TRY_OUT(rc, tok_encoder_new(j.v, &how, &j.e));
-    if (o->check) {
-        how.slow = 1;
-        TRY_OUT(rc, tok_encoder_new(j.v, &how, &j.other));
-    }
-    TRY_OUT(rc, to_file ? encode_to_file(&j) : encode_all(&j));
-    if (o->check)
-        log_info("both ways give the same ids for %llu bytes%s", (unsigned long long)j.done,
-                 tok_encoder_is_fast(j.e) ? "" : "; this vocabulary has only the slow one");
-    if (j.invalid > 0)
-        log_warn("%llu bytes are no valid UTF-8; they are kept, as tokens of bytes", (unsigned long long)j.invalid);
+        TRY_OUT(rc, tokenize_eod(j.v, &j.c.eod, &j.eod_token));
+    TRY_OUT(rc, find_inputs(&j, argv, argc));
+    TRY_OUT(rc, make_encoders(&j));
+    TRY_OUT(rc, to_file ? encode_to_file(&j) : corpus_run(&j.c));
+    talk(&j);
 out:
-    for (int i = 0; i < j.n; i++)
-        fs_blob_free(&j.text[i]);
-    free(j.text);
-    free(j.input);
-    free(j.span);
-    free(j.ends_doc);
-    tok_encoder_free(j.e);
-    tok_encoder_free(j.other);
+    tok_encoder_free(j.c.e);
+    tok_encoder_free(j.c.other);
     tok_vocab_free(j.v);
+    arena_free(j.arena);
     return rc;
 }
 
 const struct opt_cmd tokenize_encode_cmd = {
-    "encode", "text to a token file, or to a token stream on stdout", "[options] -t FILE [-o PREFIX] [TEXT...]",
+    "encode", "text to token files, or to a token stream on stdout", "[options] -t FILE [-o PREFIX] [TEXT...]",
     "moe-tokenize encode -t tok.json -o data/train text/*.txt\n"
+    "moe-tokenize encode -t tok.json -o data/web --shards 8 web/*.jsonl.zst\n"
     "echo 'Es war einmal' | moe-tokenize encode -t tok.json | moe-tokenize decode -t tok.json\n",
     encode_table, sizeof(struct encode_opts), 0, -1, encode_run
 };
