@@ -89,7 +89,8 @@ static int step(struct trainer *t, const struct ckpt *k, const struct step_opts 
         return err_set(ERR_NO, "step %lld was skipped: %s", (long long)f.step,
                        f.n_valid ? "the gradient is not finite" : "it has no valid target");
     TRY(world_agree(world, world_leads(world) ? write_config(o->output, t->cfg, a) : 0));
-    TRY(state_save(t, o->output, &id, o->keep));
+    struct state_policy policy = { MANIFEST_FULL, o->keep, 0 };
+    TRY(state_save(t, o->output, &id, &policy));
     log_info("step %lld: norm %.4f%s, saved in %s", (long long)f.step, f.norm, f.clipped ? " (clipped)" : "", o->output);
     return 0;
 }
@@ -119,7 +120,7 @@ static int open_both(const struct step_opts *o, const struct run_config *c, stru
     struct trainer_options to = { .what = TRAINER_OPTIM, .device = o->device, .threads = world_threads(world, (int)o->threads),
                                   .plan = o->plan, .world = world };
     struct fs_blob tok = { 0 };
-    int rc = ckpt_open(o->from, CKPT_NEED_MANIFEST, k);
+    int rc = ckpt_open(o->from, CKPT_NEED_MANIFEST | CKPT_NEED_STATE, k);
 
     if (rc == 0 && ckpt_note(*k) && world_leads(world))
         log_warn("%s", ckpt_note(*k));

@@ -10,7 +10,7 @@ setup_file() {
 	mkdir -p "$BATS_FILE_TMPDIR/data"
 	cd "$BATS_FILE_TMPDIR/data"
 	tiny_setup
-	train run
+	train run checkpoint.major_every=3
 }
 
 setup() {

@@ -68,10 +68,14 @@ wait_for() {
 	done
 }
 
-# same_tensors DIR DIR: every file of tensors of two checkpoints.
+# same_tensors DIR DIR: every file of tensors of two checkpoints, of which neither
+# or both have optimizer state.
 same_tensors() {
 	local f
+	[ "$(cd "$1" && echo optim*)" = "$(cd "$2" && echo optim*)" ] || return 1
 	for f in "$1"/*.safetensors "$1"/optim/*.safetensors; do
+		[ -e "$f" ] || [ ! -e "$1/optim" ] || return 1
+		[ -e "$f" ] || continue
 		cmp "$f" "$2/${f#"$1"/}" || return 1
 	done
 }

@@ -51,6 +51,7 @@ void derive_info(const struct ckpt *c, const struct derive_maker *by, const stru
     const struct hash none = hash_bytes("", 0);
 
     *out = m ? m->info : (struct manifest_info){ .run_id = none, .config = none };
+    out->kind = MANIFEST_FULL;
     out->tool = by->tool;
     out->argv = by->argv;
     out->n_argv = by->argc;

@@ -136,7 +136,8 @@ static void keep_best(struct gc_item *items, int n, int64_t best)
 int gc_plan(struct arena *a, const char *run_dir, const struct gc_rules *rules, struct gc_item **items, int *n)
 {
     struct gc_item *v;
-    int64_t *steps;
+    struct ckpt_step *steps;
+    int64_t newer[2] = { 0, 0 }, limit[2] = { rules->keep, rules->light < 0 ? rules->keep : rules->light };
     char name[32], latest[64];
     ssize_t len = readlink(fs_join(a, run_dir, "latest"), latest, sizeof latest - 1);
 
@@ -144,14 +145,15 @@ int gc_plan(struct arena *a, const char *run_dir, const struct gc_rules *rules, 
         errno = fs_exists(run_dir) ? ENOTDIR : ENOENT;
         return err_sys(ERR_NOINPUT, "%s", run_dir);
     }
-    TRY(ckpt_list_steps(a, run_dir, &steps, n));
+    TRY(ckpt_list_kinds(a, run_dir, &steps, n));
     if (!*n)
         return err_set(ERR_NOINPUT, "%s: no checkpoint of a run", run_dir);
     latest[len > 0 ? len : 0] = '\0';
     v = *items = arena_array(a, (size_t)*n, sizeof *v);
     for (int i = 0; i < *n; i++) {
-        v[i].step = steps[i];
-        v[i].dir = fs_join(a, fs_join(a, run_dir, "ckpt"), ckpt_step_name(name, steps[i]));
+        v[i].step = steps[i].step;
+        v[i].kind = steps[i].kind;
+        v[i].dir = fs_join(a, fs_join(a, run_dir, "ckpt"), ckpt_step_name(name, steps[i].step));
         v[i].bytes = tree_bytes(a, v[i].dir);
         v[i].value = NAN;
     }
@@ -159,11 +161,13 @@ int gc_plan(struct arena *a, const char *run_dir, const struct gc_rules *rules, 
         TRY(read_metrics(a, fs_join(a, run_dir, "metrics.jsonl"), rules, v, *n));
         keep_best(v, *n, rules->best);
     }
-    for (int i = 0; i < *n; i++) {
-        if (i >= *n - rules->keep)
+    for (int i = *n - 1; i >= 0; i--) {
+        if (newer[v[i].kind == MANIFEST_LIGHT]++ < limit[v[i].kind == MANIFEST_LIGHT])
             keep(&v[i], "newest");
         if (!strcmp(latest, arena_printf(a, "ckpt/%s", ckpt_step_name(name, v[i].step))))
             keep(&v[i], "latest");
+        if (v[i].kind == MANIFEST_MAJOR)
+            keep(&v[i], "major");
         if (rules->every > 0 && v[i].step % rules->every == 0)
             keep(&v[i], "every");
     }
@@ -189,10 +193,13 @@ int gc_apply(const char *run_dir, const struct gc_item *items, int n)
 
     for (int i = 0; i < n; i++)
         any |= !items[i].keep;
+    while (newest >= 0 && !(items[newest].keep && items[newest].kind != MANIFEST_LIGHT))
+        newest--;
+    if (newest < 0)             /* there are light ones alone */
+        newest = n - 1;
     while (newest >= 0 && !items[newest].keep)
         newest--;
-    BUG_ON(newest < 0);
-    if (any) {
+    if (any && newest >= 0) {
         TRY(ckpt_verify(items[newest].dir, &v));
         if (v.n_problems)
             return err_set(ERR_DATA, "%s; nothing was removed, since the newest checkpoint that would stay is damaged", told.first);

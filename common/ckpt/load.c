@@ -59,18 +59,20 @@ static char *latest_dir(struct arena *a, const char *run)
     return dir;
 }
 
-static int newest_whole(struct arena *a, const char *run, char **dir)
+static int newest_whole(struct arena *a, const char *run, unsigned flags, char **dir)
 {
-    int64_t *steps;
+    struct ckpt_step *steps;
     char name[32];
     int n;
 
-    TRY(ckpt_list_steps(a, run, &steps, &n));
+    TRY(ckpt_list_kinds(a, run, &steps, &n));
     for (int i = n - 1; i >= 0; i--) {
         struct ckpt_verify v = { 0 };
         int rc;
 
-        *dir = fs_join(a, fs_join(a, run, "ckpt"), ckpt_step_name(name, steps[i]));
+        if (flags & CKPT_NEED_STATE && steps[i].kind == MANIFEST_LIGHT)
+            continue;
+        *dir = fs_join(a, fs_join(a, run, "ckpt"), ckpt_step_name(name, steps[i].step));
         rc = ckpt_verify(*dir, &v);
         if (rc == 0 && v.n_problems == 0)
             return 0;
@@ -131,7 +133,7 @@ static int resolve_run(struct arena *a, const char *run, unsigned flags, char **
     if (flags & CKPT_NO_FALLBACK)
         return ERR_DATA;
     why = arena_strdup(a, err_msg());
-    TRY(newest_whole(a, run, dir));
+    TRY(newest_whole(a, run, flags, dir));
     if (!*dir)
         return err_set(fs_exists(fs_join(a, run, "ckpt")) ? ERR_DATA : ERR_NOINPUT,
                        "%s: no checkpoint that verifies (%s)", run, why);
@@ -207,6 +209,11 @@ int ckpt_open(const char *path, unsigned flags, struct ckpt **out)
     TRY_OUT(rc, resolve(a, path, flags, &dir, &c->note, &c->d));
     if (!c->d)
         TRY_OUT(rc, ckpt_dir_scan(dir, NULL, NULL, &c->d));
+    if (flags & CKPT_NEED_STATE && c->d->manifest && c->d->manifest->info.kind == MANIFEST_LIGHT) {
+        rc = err_set(ERR_DATA, "%s: a light checkpoint: it holds the model without optimizer state, so training cannot go on from it", dir);
+        ckpt_dir_free(c->d);
+        goto out;
+    }
     c->fd = arena_array(a, (size_t)c->d->n_files + 1, sizeof *c->fd);
     for (int i = 0; i < c->d->n_files; i++)
         atomic_init(&c->fd[i], -1);

@@ -5,10 +5,12 @@
  * since a manifest can also be made by hand. */
 #include "ckpt/manifest.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/arena.h"
 #include "base/err.h"
@@ -17,6 +19,10 @@
 #include "base/pool.h"
 
 #define MANIFEST_MAX ((uint64_t)1 << 30)        /* ten times that of the reference run */
+
+static const char *const kind_names[] = { "full", "major", "light" };
+
+const char *manifest_kind_name(enum manifest_kind k) { return kind_names[k]; }
 
 /* ---- writing */
 
@@ -66,6 +72,10 @@ static void put_hash(struct json_out *j, const char *key, const struct hash *h)
 static void put_info(struct json_out *j, const struct manifest_info *o)
 {
     json_put_str(j, "format", MANIFEST_FORMAT);
+    /* Second, so that it is found without the rest; left out where programs that
+     * do not know it are right about the checkpoint. */
+    if (o->kind != MANIFEST_FULL)
+        json_put_str(j, "kind", kind_names[o->kind]);
     json_put_str(j, "tool", o->tool);
     json_arr(j, "argv");
     for (int i = 0; i < o->n_argv; i++)
@@ -199,8 +209,8 @@ static int check_self(const char *where, const char *text, size_t n, struct hash
     return 0;
 }
 
-/* Every key of o is in the list (ended by NULL), and all of the list is there. */
-static int check_keys(const char *where, json_t *o, const char *const *keys)
+/* Every key of o is in the list (ended by NULL) or may, and all of the list is there. */
+static int check_keys_or(const char *where, json_t *o, const char *const *keys, const char *may)
 {
     const char *k;
     json_t *v;
@@ -216,10 +226,15 @@ static int check_keys(const char *where, json_t *o, const char *const *keys)
 
         while (keys[i] && strcmp(keys[i], k))
             i++;
-        if (!keys[i])
+        if (!keys[i] && !(may && !strcmp(may, k)))
             return err_set(ERR_DATA, "%s: holds a key that this format does not have", where);
     }
     return 0;
+}
+
+static int check_keys(const char *where, json_t *o, const char *const *keys)
+{
+    return check_keys_or(where, o, keys, NULL);
 }
 
 static int get_count(const json_t *o, const char *where, const char *key, int64_t *out)
@@ -272,6 +287,21 @@ static int read_sets(struct parse *p, json_t *data)
     return 0;
 }
 
+static int read_kind(struct parse *p, json_t *top)
+{
+    const char *s;
+
+    if (!json_object_get(top, "kind"))
+        return 0;
+    TRY(json_get_str(top, p->where, "kind", &s));
+    for (int k = MANIFEST_MAJOR; k <= MANIFEST_LIGHT; k++)
+        if (!strcmp(s, kind_names[k])) {
+            p->m->info.kind = (enum manifest_kind)k;
+            return 0;
+        }
+    return err_set(ERR_DATA, "%s: \"kind\" is neither major nor light", p->where);
+}
+
 static int read_info(struct parse *p, json_t *top)
 {
     static const char *const keys[] = { "format", "tool", "argv", "run_id", "restart", "step", "tokens", "config",
@@ -286,7 +316,8 @@ static int read_info(struct parse *p, json_t *top)
     TRY(json_get_str(top, p->where, "format", &format));
     if (strcmp(format, MANIFEST_FORMAT))
         return err_set(ERR_DATA, "%s: the format is not " MANIFEST_FORMAT, p->where);
-    TRY(check_keys(p->where, top, keys));
+    TRY(check_keys_or(p->where, top, keys, "kind"));
+    TRY(read_kind(p, top));
     TRY(get_copy(p, top, p->where, "tool", &o->tool));
     TRY(get_hash(top, p->where, "run_id", &o->run_id));
     TRY(get_count(top, p->where, "restart", &o->restart));
@@ -504,4 +535,36 @@ void manifest_free(struct manifest *m)
 {
     if (m)
         arena_free(m->memory);
+}
+
+int manifest_kind_of(const char *dir, enum manifest_kind *out)
+{
+    static const char lead[] = "{\"format\":\"" MANIFEST_FORMAT "\",\"kind\":\"";
+    struct arena *a = arena_new();
+    const char *path = fs_join(a, dir, MANIFEST_NAME);
+    char text[sizeof lead + 16] = "";
+    uint64_t bytes;
+    int fd, rc = fs_file_size(path, &bytes);
+
+    *out = MANIFEST_FULL;
+    if (rc < 0 || bytes < sizeof text)
+        goto out;
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0) {
+        rc = err_sys(ERR_IO, "%s", path);
+        goto out;
+    }
+    rc = fs_pread(fd, path, text, sizeof text - 1, 0);
+    close(fd);
+    if (rc < 0 || strncmp(text, lead, sizeof lead - 1))
+        goto out;
+    for (int k = MANIFEST_MAJOR; k <= MANIFEST_LIGHT; k++) {
+        size_t n = strlen(kind_names[k]);
+
+        if (!strncmp(text + sizeof lead - 1, kind_names[k], n) && text[sizeof lead - 1 + n] == '"')
+            *out = (enum manifest_kind)k;
+    }
+out:
+    arena_free(a);
+    return rc;
 }

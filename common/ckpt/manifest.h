@@ -18,10 +18,15 @@
 #define MANIFEST_NAME "MANIFEST.json"
 #define MANIFEST_FORMAT "moe.checkpoint/1"
 
+/* full: model and optimizer state, in the turn of `keep`.  major: the same, kept
+ * for good.  light: the model alone; no run can go on from it. */
+enum manifest_kind { MANIFEST_FULL, MANIFEST_MAJOR, MANIFEST_LIGHT };
+
 struct manifest_set { const char *path; struct hash hash; int64_t windows; };
 
 /* Who made the checkpoint and where training stands.  Strings are borrowed. */
 struct manifest_info {
+    enum manifest_kind kind;
     const char *tool;           /* "moe-train 0.1.0" */
     const char *const *argv;    /* [n_argv] */
     int n_argv;
@@ -74,5 +79,12 @@ int manifest_format(const struct manifest *m, char **out, size_t *n);
 int manifest_parse(const char *where, const char *text, size_t n, struct manifest **out);
 int manifest_load(const char *dir, struct manifest **out);      /* ERR_NOINPUT when dir has none */
 void manifest_free(struct manifest *m);
+
+const char *manifest_kind_name(enum manifest_kind k);
+
+/* The kind of the checkpoint dir, from the first bytes of its MANIFEST and nothing
+ * else; full when they do not say, as in one that is damaged, which is for who
+ * loads it to find.  ERR_NOINPUT, ERR_IO: they cannot be read. */
+int manifest_kind_of(const char *dir, enum manifest_kind *out);
 
 #endif

@@ -9,7 +9,6 @@
 #include "base/err.h"
 #include "base/fs.h"
 #include "base/units.h"
-#include "ckpt/manifest.h"
 
 #define TEMP_TAIL ".tmp"
 
@@ -62,6 +61,32 @@ int ckpt_list_steps(struct arena *a, const char *run_dir, int64_t **steps, int *
             (*steps)[(*n)++] = step;
     }
     qsort(*steps, (size_t)*n, sizeof **steps, by_number);
+    return 0;
+}
+
+int ckpt_list_kinds(struct arena *a, const char *run_dir, struct ckpt_step **steps, int *n)
+{
+    int64_t *numbers;
+    int n_left = 0;
+    char name[32];
+
+    *steps = NULL;
+    TRY(ckpt_list_steps(a, run_dir, &numbers, n));
+    *steps = arena_array(a, (size_t)*n + 1, sizeof **steps);
+    for (int i = 0; i < *n; i++) {
+        struct ckpt_step *to = &(*steps)[n_left];
+        int rc;
+
+        to->step = numbers[i];
+        rc = manifest_kind_of(fs_join(a, fs_join(a, run_dir, "ckpt"), ckpt_step_name(name, numbers[i])), &to->kind);
+        if (rc == ERR_NOINPUT)  /* removed since it was listed, by a run that is being looked at */
+            err_clear();
+        else if (rc < 0)
+            return rc;
+        else
+            n_left++;
+    }
+    *n = n_left;
     return 0;
 }
 

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/arena.h"
+#include "ckpt/manifest.h"
 
 /* "step-00000200"; buf of 32 bytes; returns buf. */
 char *ckpt_step_name(char *buf, int64_t step);
@@ -16,6 +17,10 @@ int64_t ckpt_step_of(const char *name);
 /* Steps of the checkpoints of a run that have a MANIFEST, ascending; none (also
  * no directory) is not an error.  Order is by number: clocks do not count. */
 int ckpt_list_steps(struct arena *a, const char *run_dir, int64_t **steps, int *n);
+
+/* The same with the kind of each. */
+struct ckpt_step { int64_t step; enum manifest_kind kind; };
+int ckpt_list_kinds(struct arena *a, const char *run_dir, struct ckpt_step **steps, int *n);
 
 /* True for the temporary names that a save or a removal uses in RUN/ckpt. */
 _Bool ckpt_is_temp(const char *name);

@@ -505,20 +505,30 @@ static int give_name(struct ckpt_save *s)
     return fs_rename(s->temp, s->final);
 }
 
-/* Keeps this step and the newest `keep` - 1 before it. */
-static int remove_old(struct ckpt_save *s, int keep)
+/* Keeps this step and the newest before it: `keep` of those that a run can go on
+ * from, with the major ones among them, and `keep_light` light ones.  What is
+ * kept for good is not removed, but counts. */
+static int remove_old(struct ckpt_save *s)
 {
-    int64_t *steps;
+    struct ckpt_step *steps;
     char name[32];
-    int n, kept = 0;
+    int n, kept[2] = { 0, 0 }, limit[2] = { s->keep, s->keep_light };
 
-    if (keep <= 0)
+    if (s->keep <= 0 && s->keep_light <= 0)
         return 0;
-    TRY(ckpt_list_steps(s->arena, s->run_dir, &steps, &n));
-    for (int i = n - 1; i >= 0; i--)
-        if (steps[i] <= s->m.info.step && ++kept > keep)
-            TRY(ckpt_remove(fs_join(s->arena, s->ckpt_dir, ckpt_step_name(name, steps[i]))));
+    TRY(ckpt_list_kinds(s->arena, s->run_dir, &steps, &n));
+    for (int i = n - 1; i >= 0; i--) {
+        int light = steps[i].kind == MANIFEST_LIGHT;
+
+        if (steps[i].step <= s->m.info.step && ++kept[light] > limit[light] && limit[light] > 0 && steps[i].kind != MANIFEST_MAJOR)
+            TRY(ckpt_remove(fs_join(s->arena, s->ckpt_dir, ckpt_step_name(name, steps[i].step))));
+    }
     return 0;
+}
+
+void ckpt_save_keep_light(struct ckpt_save *s, int keep)
+{
+    s->keep_light = keep;
 }
 
 int save_commit_here(struct ckpt_save *s)
@@ -534,9 +544,10 @@ int save_commit_here(struct ckpt_save *s)
     TRY(rc);
     TRY(fs_sync_dir(s->temp));
     TRY(give_name(s));
-    TRY(fs_symlink_replace(arena_printf(s->arena, "ckpt/%s", ckpt_step_name(step, s->m.info.step)),
-                           fs_join(s->arena, s->run_dir, "latest")));
-    return remove_old(s, s->keep);
+    if (s->m.info.kind != MANIFEST_LIGHT)
+        TRY(fs_symlink_replace(arena_printf(s->arena, "ckpt/%s", ckpt_step_name(step, s->m.info.step)),
+                               fs_join(s->arena, s->run_dir, "latest")));
+    return remove_old(s);
 }
 
 int ckpt_save_commit(struct ckpt_save *s, int keep)

@@ -89,10 +89,15 @@ int ckpt_save_check_replicas(struct ckpt_save *s);
 int ckpt_save_write(struct ckpt_save *s);
 
 /* Collective.  By rank 0: MANIFEST, rename, latest; then keeps the newest `keep`
- * checkpoints up to this step and removes older ones (0: keeps all).  An error
+ * checkpoints up to this step that are not light and removes older ones, but no
+ * major one (0: keeps all).  `latest` never names a light one.  An error
  * before the rename leaves everything as it was; one after it (latest, removal)
  * leaves the new checkpoint in place.  Frees s whatever happens. */
 int ckpt_save_commit(struct ckpt_save *s, int keep);
+
+/* Before the commit, or the start: how many light checkpoints to keep, in the
+ * same way.  0, and without this call: all. */
+void ckpt_save_keep_light(struct ckpt_save *s, int keep);
 
 /* ---- a save that is written while the caller goes on: begin -> beside -> add
  * tensors and files -> start -> copied, and then next between steps until done */

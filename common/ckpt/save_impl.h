@@ -73,7 +73,7 @@ struct ckpt_save {
     char *copy;                 /* what the writer writes from */
     enum save_phase phase;
     _Bool copied;               /* under the lock of the writer */
-    int keep;
+    int keep, keep_light;
     struct save_later *later, **later_end;
     char *record;               /* [n_record] of this rank */
     int64_t n_record;

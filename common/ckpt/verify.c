@@ -210,6 +210,7 @@ int ckpt_verify(const char *dir, struct ckpt_verify *v)
     w.a = arena_new();
     w.buf = malloc(CHUNK_BYTES);
     v->has_manifest = w.d->kind == CKPT_COMPLETE;
+    v->kind = w.d->manifest ? w.d->manifest->info.kind : MANIFEST_FULL;
     v->n_tensors = w.d->n_tensors;
     v->n_files = w.d->manifest ? w.d->manifest->n_files : w.d->n_files;
     if (!w.buf)

@@ -8,6 +8,8 @@
 
 #include <stdint.h>
 
+#include "ckpt/manifest.h"
+
 struct ckpt_verify {
     /* Called for every problem with one sentence that names the file; may be NULL. */
     void (*problem)(void *ctx, const char *sentence);
@@ -18,6 +20,7 @@ struct ckpt_verify {
 
     /* Results. */
     _Bool has_manifest;
+    enum manifest_kind kind;
     int64_t n_problems, n_files, n_tensors, n_parts;
     uint64_t bytes;             /* hashed, or covered by headers */
 };

@@ -238,12 +238,12 @@ out:
 
 /* Loads the checkpoint all ranks found; a file system on which they see
  * different ones is refused. */
-static int load_latest(struct conduct *c)
+static int load_latest(struct conduct *c, int64_t newest_light)
 {
     struct ckpt *k = NULL;
     char buf[256];
     int64_t step[2] = { 0 };
-    int rc = ckpt_open(c->o->run_dir, CKPT_NEED_MANIFEST, &k);
+    int rc = ckpt_open(c->o->run_dir, CKPT_NEED_MANIFEST | CKPT_NEED_STATE, &k);
 
     TRY_OUT(rc, agree(c, rc));
     if (ckpt_note(k) && leads(c))
@@ -257,6 +257,8 @@ static int load_latest(struct conduct *c)
                                          c->o->run_dir, -step[1], step[0]) : 0);
         goto out;
     }
+    if (newest_light > step[0])
+        log_info("step %" PRId64 " is a light checkpoint, which holds no optimizer state: a run cannot go on from it", newest_light);
     TRY_OUT(rc, agree(c, state_load(c->t, k)));
     saver_has(c->saver, c->t->step);
     log_info("going on from %s: step %" PRId64 " of %" PRId64 ", %s", ckpt_path(k), c->t->step, c->cfg->steps,
@@ -268,14 +270,19 @@ out:
 
 static int resume(struct conduct *c)
 {
-    int64_t *steps;
+    struct ckpt_step *steps;
     char n[32];
+    int64_t newest[2] = { -1, -1 };     /* with state, light */
     int n_steps = 0;
 
-    TRY(agree(c, ckpt_list_steps(c->arena, c->o->run_dir, &steps, &n_steps)));
-    TRY(share(c, &n_steps, sizeof n_steps));
-    if (n_steps > 0)
-        return load_latest(c);
+    TRY(agree(c, ckpt_list_kinds(c->arena, c->o->run_dir, &steps, &n_steps)));
+    for (int i = 0; i < n_steps; i++)
+        newest[steps[i].kind == MANIFEST_LIGHT] = steps[i].step;
+    TRY(share(c, newest, sizeof newest));
+    if (newest[0] >= 0)
+        return load_latest(c, newest[1]);
+    if (newest[1] >= 0)
+        log_warn("%s has light checkpoints alone, which hold no optimizer state: the run begins again", c->o->run_dir);
     trainer_init(c->t);
     log_info("new run %s: %s parameters, %" PRId64 " steps of %" PRId64 " tokens", c->o->run_dir,
              units_count(n, params_total(&c->t->table)), c->cfg->steps, c->cfg->tokens_per_step);
@@ -285,14 +292,16 @@ static int resume(struct conduct *c)
 static int already_done(struct conduct *c, _Bool *done)
 {
     struct ckpt *k = NULL;
-    int64_t *steps;
+    struct ckpt_step *steps;
     int n;
 
     *done = 0;
-    TRY(ckpt_list_steps(c->arena, c->o->run_dir, &steps, &n));
-    if (n == 0 || steps[n - 1] < c->cfg->steps)
+    TRY(ckpt_list_kinds(c->arena, c->o->run_dir, &steps, &n));
+    while (n > 0 && steps[n - 1].kind == MANIFEST_LIGHT)
+        n--;
+    if (n == 0 || steps[n - 1].step < c->cfg->steps)
         return 0;
-    TRY(ckpt_open(c->o->run_dir, CKPT_NEED_MANIFEST, &k));
+    TRY(ckpt_open(c->o->run_dir, CKPT_NEED_MANIFEST | CKPT_NEED_STATE, &k));
     *done = ckpt_manifest(k)->info.step >= c->cfg->steps;
     if (*done)
         c->done_in = arena_strdup(c->arena, ckpt_path(k));
@@ -439,8 +448,12 @@ static int train(struct conduct *c)
             TRY(comm_all_reduce(c->o->world, is, 2, DT_I64, COMM_MAX));
         if (saver_pending(c->saver) && !is[1])
             TRY(saving(c, saver_advance, &x.ckpt_s));
-        if ((is[0] || due(c, c->cfg->ckpt_every)) && c->t->step < c->cfg->steps)
+        if (c->t->step == c->cfg->steps)
+            break;
+        if (is[0] || due(c, c->cfg->ckpt_every) || due(c, c->cfg->ckpt_major_every))
             TRY(saving(c, saver_save, &x.ckpt_s));
+        else if (due(c, c->cfg->ckpt_light_every))
+            TRY(saving(c, saver_save_light, &x.ckpt_s));
     }
     /* The last save comes after the last row: once it is there, all is. */
     if (c->cfg->eval_every > 0)

@@ -31,7 +31,7 @@ struct run_config {
     int64_t replicas, efsdp, ep, rows_cap, seqs_per_gather;     /* -1: auto */
     int grad_dtype, gather_dtype;
     _Bool split_replicas;
-    int64_t ckpt_every, ckpt_keep;
+    int64_t ckpt_every, ckpt_keep, ckpt_major_every, ckpt_light_every, ckpt_light_keep;
     _Bool ckpt_async;
     int64_t eval_every, eval_batches;   /* 0: never; all windows */
     struct config *source;              /* for places, printing and the digest; owned */

@@ -6,6 +6,7 @@
  * changes it.  The caller asks between steps whether a rank is busy; when none is, saver_advance() takes the
  * save further, and "saved step N" is said when its checkpoint is in place and
  * not before.  One save at a time: a second one waits for the first, and says so.
+ * A light checkpoint never counts as the state being saved.
  * It refuses to decide when to save, and to touch the watchdog. */
 #ifndef TRAIN_SAVER_H
 #define TRAIN_SAVER_H
@@ -26,8 +27,11 @@ void saver_has(struct saver *s, int64_t step);
 /* Until nothing of the set-up goes on in the background. */
 void saver_settle(struct saver *s);
 
-/* Collective.  Saves the state of now unless that is done or in hand. */
+/* Collective.  Saves the state of now unless that is done or in hand.  Light: the
+ * model alone, unless the step has a checkpoint that is more; else whether it is a
+ * major one follows from the step. */
 int saver_save(struct saver *s);
+int saver_save_light(struct saver *s);
 
 /* Not collective.  Before the state is changed: waits for the copy, and returns
  * the seconds that it had to. */

@@ -137,25 +137,34 @@ static int save_files(struct trainer *t, struct ckpt_save *s)
 
 #define MAX_SETS 256
 
-size_t state_stage_bytes(struct trainer *t)
+static size_t stage_bytes(struct trainer *t, _Bool optim)
 {
     struct ckpt_save *s = ckpt_save_rehearse(t->opts.world ? comm_rank(t->opts.world) : 0, mesh_world(t->mesh));
     struct saving v = { t, s };
     size_t bytes = 0;
 
-    if (each_item(t, 1, save_item, &v) == 0)
+    if (each_item(t, optim, save_item, &v) == 0)
         bytes = ckpt_save_stage_bytes(s);
     ckpt_save_abort(s);
     return bytes;
 }
 
+/* Light ones are spread over the ranks in another way. */
+size_t state_stage_bytes(struct trainer *t)
+{
+    size_t full = stage_bytes(t, 1), light = t->cfg->ckpt_light_every ? stage_bytes(t, 0) : 0;
+
+    return full > light ? full : light;
+}
+
 /* The table of sets is read until the save is done, and there is one at a time. */
-static int declare(struct trainer *t, const char *run_dir, const struct run_identity *id, struct ckpt_writer *w, struct ckpt_save **out)
+static int declare(struct trainer *t, const char *run_dir, const struct run_identity *id, const struct state_policy *p,
+                   struct ckpt_writer *w, struct ckpt_save **out)
 {
     static struct manifest_set sets[MAX_SETS];
     struct ckpt_save *s = NULL;
     struct manifest_info info = {
-        .tool = id->tool, .argv = (const char *const *)id->argv, .n_argv = id->argc, .run_id = id->run_id,
+        .kind = p->kind, .tool = id->tool, .argv = (const char *const *)id->argv, .n_argv = id->argc, .run_id = id->run_id,
         .restart = id->restart, .step = t->step, .tokens = t->tokens, .config = config_digest(t->cfg->source),
         .plan = id->plan, .replicas = t->mesh.replicas, .efsdp = t->mesh.efsdp, .ep = t->mesh.ep, .threads = t->dev.threads,
         .kernels = trainer_kernels(t), .data_next_step = t->next_data, .data_seed = (uint64_t)t->cfg->data.seed,
@@ -174,8 +183,9 @@ static int declare(struct trainer *t, const char *run_dir, const struct run_iden
     TRY(ckpt_save_begin_ranks(t->opts.world, run_dir, &info, 0, &s));
     if (w)
         ckpt_save_beside(s, w);
+    ckpt_save_keep_light(s, (int)p->keep_light);
     struct saving v = { t, s };
-    TRY_OUT(rc, each_item(t, 1, save_item, &v));
+    TRY_OUT(rc, each_item(t, p->kind != MANIFEST_LIGHT, save_item, &v));
     TRY_OUT(rc, save_files(t, s));
     if (t->mesh.replicas > 1)
         TRY_OUT(rc, ckpt_save_check_replicas(s));
@@ -186,27 +196,27 @@ out:
     return rc;
 }
 
-int state_save(struct trainer *t, const char *run_dir, const struct run_identity *id, int64_t keep)
+int state_save(struct trainer *t, const char *run_dir, const struct run_identity *id, const struct state_policy *p)
 {
     struct ckpt_save *s;
     int rc;
 
-    TRY(declare(t, run_dir, id, NULL, &s));
+    TRY(declare(t, run_dir, id, p, NULL, &s));
     rc = ckpt_save_write(s);
     if (rc == 0)
-        return ckpt_save_commit(s, (int)keep);
+        return ckpt_save_commit(s, (int)p->keep);
     ckpt_save_abort(s);
     return rc;
 }
 
-int state_save_beside(struct trainer *t, const char *run_dir, const struct run_identity *id, int64_t keep, struct ckpt_writer *w,
-                      struct ckpt_save **out)
+int state_save_beside(struct trainer *t, const char *run_dir, const struct run_identity *id, const struct state_policy *p,
+                      struct ckpt_writer *w, struct ckpt_save **out)
 {
     struct ckpt_save *s;
     int rc;
 
-    TRY(declare(t, run_dir, id, w, &s));
-    rc = ckpt_save_start(s, (int)keep);
+    TRY(declare(t, run_dir, id, p, w, &s));
+    rc = ckpt_save_start(s, (int)p->keep);
     if (rc < 0)
         ckpt_save_abort(s);
     else
@@ -332,6 +342,8 @@ int state_load(struct trainer *t, const struct ckpt *c)
 {
     _Bool optim = (t->opts.what & TRAINER_OPTIM) != 0;
 
+    if (optim && ckpt_manifest(c) && ckpt_manifest(c)->info.kind == MANIFEST_LIGHT)
+        return err_set(ERR_DATA, "%s: a light checkpoint: it holds the model without optimizer state", ckpt_path(c));
     TRY(load(t, c, optim));
     if (optim)
         trainer_set_shares(t);

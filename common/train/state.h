@@ -21,14 +21,17 @@ struct run_identity {
     const struct manifest_info *inherit;        /* its data sets are named when the trainer has none; NULL */
 };
 
-/* Collective in the trainer's world.  Saves the trainer as RUN/ckpt/step-N and keeps the newest `keep` (0: all). */
-int state_save(struct trainer *t, const char *run_dir, const struct run_identity *id, int64_t keep);
+/* What a checkpoint is to be, and how many to keep of it and of light ones (0: all). */
+struct state_policy { enum manifest_kind kind; int64_t keep, keep_light; };
+
+/* Collective in the trainer's world.  Saves the trainer as RUN/ckpt/step-N. */
+int state_save(struct trainer *t, const char *run_dir, const struct run_identity *id, const struct state_policy *p);
 
 /* Collective.  The same, written by w beside what follows, from a copy of the
  * trainer as it is now; *out goes through ckpt_save_copied() before the trainer
  * changes and through ckpt_save_next() until it is done. */
-int state_save_beside(struct trainer *t, const char *run_dir, const struct run_identity *id, int64_t keep, struct ckpt_writer *w,
-                      struct ckpt_save **out);
+int state_save_beside(struct trainer *t, const char *run_dir, const struct run_identity *id, const struct state_policy *p,
+                      struct ckpt_writer *w, struct ckpt_save **out);
 
 /* Memory that the copy of this rank takes. */
 size_t state_stage_bytes(struct trainer *t);
@@ -37,7 +40,7 @@ size_t state_stage_bytes(struct trainer *t);
 int state_room(struct trainer *t, const char *run_dir);
 
 /* Parameters, and with TRAINER_OPTIM the optimizer state; step, next_data and
- * tokens from the MANIFEST.  Missing, unknown and misshapen tensors are named,
+ * tokens from the MANIFEST, which must not be of a light checkpoint then.  Missing, unknown and misshapen tensors are named,
  * all at once (ERR_DATA).  A checkpoint of another model_config is ERR_DATA. */
 int state_load(struct trainer *t, const struct ckpt *c);
 

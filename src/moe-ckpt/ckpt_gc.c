@@ -15,7 +15,8 @@ struct gc { struct opt_common common; struct gc_rules rules; _Bool dry_run, json
 
 static const struct opt opts[] = {
     OPT_COMMON,
-    { OPT_INT, 'k', "keep", "N", NULL, "keep the newest N; needed", offsetof(struct gc, rules.keep), 1, 1e9 },
+    { OPT_INT, 'k', "keep", "N", NULL, "keep the newest N, light ones not counted; needed", offsetof(struct gc, rules.keep), 1, 1e9 },
+    { OPT_INT, 0, "light", "N", "-1", "keep the newest N light ones; -1: as many as --keep", offsetof(struct gc, rules.light), -1, 1e9 },
     { OPT_INT, 0, "every", "M", NULL, "keep every step that M divides", offsetof(struct gc, rules.every), 1, 1e15 },
     { OPT_INT, 0, "best", "N", NULL, "keep the N with the lowest metric", offsetof(struct gc, rules.best), 1, 1e9 },
     { OPT_CHOICE, 0, "metric", "loss|ppl|bits_per_byte", "loss", "what --best compares, of the evaluations", offsetof(struct gc, rules.metric), 0, 0 },
@@ -28,7 +29,7 @@ static const struct opt opts[] = {
 
 static const struct table_col cols[] = {
     { "step", "step", 'i', 0 }, { "bytes", "size", 'b', 0 }, { "metric", "metric", 'f', 4 }, { "keep", "keep", '?', 0 },
-    { "why", "why", 's', 0 }, { "path", "path", 's', 0 },
+    { "why", "why", 's', 0 }, { "path", "path", 's', 0 }, { "kind", "kind", 's', 0 },
 };
 
 static int print(const struct gc *o, enum table_form form, const struct gc_item *items, int n)
@@ -49,6 +50,7 @@ static int print(const struct gc *o, enum table_form form, const struct gc_item 
         else
             table_none(t);
         table_str(t, items[i].dir);
+        table_str(t, manifest_kind_name(items[i].kind));
     }
     return table_end(t);
 }
@@ -99,7 +101,7 @@ static int gc(void *options, int argc, char **argv)
 }
 
 const struct opt_cmd ckpt_gc_cmd = {
-    "gc", "remove checkpoints of a run that no rule keeps", "-k N [--every M] [--best N] [-n] [options] RUN",
+    "gc", "remove checkpoints of a run that no rule keeps", "-k N [--light N] [--every M] [--best N] [-n] [options] RUN",
     "moe-ckpt gc --dry-run --keep 3 runs/a\n"
     "moe-ckpt gc --keep 3 --every 10k --best 2 runs/a\n",
     opts, sizeof(struct gc), 1, 1, gc

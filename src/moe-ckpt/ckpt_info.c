@@ -116,7 +116,12 @@ static int load_config(struct facts *f)
 static const char *kind_name(const struct facts *f)
 {
     switch (ckpt_kind(f->c)) {
-    case CKPT_COMPLETE: return "checkpoint";
+    case CKPT_COMPLETE:
+        switch (ckpt_manifest(f->c)->info.kind) {
+        case MANIFEST_LIGHT: return "light checkpoint";
+        case MANIFEST_MAJOR: return "major checkpoint";
+        default: return "checkpoint";
+        }
     case CKPT_HF_DIR: return "model directory";
     default: return "safetensors file";
     }
@@ -217,7 +222,9 @@ static int print(const struct facts *f)
     struct table *t;
 
     line("path", ckpt_path(f->c));
-    line("kind", arena_printf(f->a, "%s%s", kind_name(f), ckpt_manifest(f->c) ? "" : " (no MANIFEST.json, so no checksums)"));
+    line("kind", arena_printf(f->a, "%s%s", kind_name(f),
+                              !ckpt_manifest(f->c) ? " (no MANIFEST.json, so no checksums)"
+                              : ckpt_manifest(f->c)->info.kind == MANIFEST_LIGHT ? " (the model alone: no run can go on from it)" : ""));
     for (int i = 0; f->file && i < st_head(f->file)->n_meta; i++)
         line(i ? "" : "metadata", plain(f->a, arena_printf(f->a, "%s = %s", st_head(f->file)->meta[i].key,
                                                            st_head(f->file)->meta[i].value)));

@@ -93,7 +93,8 @@ static void sentence(const char *dir, const struct ckpt_verify *v, double second
 {
     char bytes[32], rate[32], files[32], tensors[32];
 
-    out_printf("%s: %s: %s file%s, %s tensor%s", dir, v->structure_only || !v->has_manifest ? "structure is sound" : "ok",
+    out_printf("%s: %s: %s%s file%s, %s tensor%s", dir, v->structure_only || !v->has_manifest ? "structure is sound" : "ok",
+               v->kind == MANIFEST_LIGHT ? "light, " : v->kind == MANIFEST_MAJOR ? "major, " : "",
                units_count(files, v->n_files), v->n_files == 1 ? "" : "s",
                units_count(tensors, v->n_tensors), v->n_tensors == 1 ? "" : "s");
     if (v->structure_only || !v->has_manifest)

@@ -9,8 +9,8 @@ struct train_facts {
     struct heartbeat h;
     _Bool live;                 /* somebody holds the lock: owner */
     char owner[256];
-    int64_t *steps;             /* of the checkpoints, ascending; in the arena */
-    int n_steps;
+    int64_t *steps, *light;     /* of the checkpoints, and of those without state, ascending; in the arena */
+    int n_steps, n_light;
     const char *state;          /* running, stopped, done, failed, killed */
 };
 

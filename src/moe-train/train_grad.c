@@ -60,7 +60,7 @@ static int run(void *p, int argc, char **argv)
     }
     struct trainer_options to = { .what = TRAINER_MODEL | TRAINER_GRADS | TRAINER_OPTIM | TRAINER_DATA, .device = o->device,
                                   .threads = world_threads(world, (int)o->threads), .world = world };
-    TRY_OUT(rc, train_open_from(o->from, &c, &to, CKPT_NEED_MANIFEST, &t));
+    TRY_OUT(rc, train_open_from(o->from, &c, &to, CKPT_NEED_MANIFEST | CKPT_NEED_STATE, &t));
     TRY_OUT(rc, world_settle(world, trainer_gradients(t, &f), t->agreed));
     if (f.n_valid == 0 && world_leads(world))
         log_warn("step %lld has no valid target; its gradients are 0", (long long)f.step);

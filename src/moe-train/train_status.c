@@ -82,6 +82,10 @@ static int print_json(const struct train_facts *f)
     for (int i = 0; i < f->n_steps; i++)
         json_put_int(j, NULL, f->steps[i]);
     json_arr_end(j);
+    json_arr(j, "light");
+    for (int i = 0; i < f->n_light; i++)
+        json_put_int(j, NULL, f->light[i]);
+    json_arr_end(j);
     json_put_nonfinite(j);
     json_obj_end(j);
     int rc = out_printf("%s\n", json_text(j, NULL));
@@ -111,7 +115,10 @@ static int print_human(struct arena *a, const char *run, const struct train_fact
         TRY(out_printf("  saved     %d checkpoint%s, newest step %" PRId64 "\n", f->n_steps, f->n_steps == 1 ? "" : "s",
                        f->steps[f->n_steps - 1]));
     else
-        TRY(out_printf("  saved     no checkpoint yet\n"));
+        TRY(out_printf("  saved     no checkpoint%s yet\n", f->n_light ? " to go on from" : ""));
+    if (f->n_light)
+        TRY(out_printf("            %d light one%s, newest step %" PRId64 "\n", f->n_light, f->n_light == 1 ? "" : "s",
+                       f->light[f->n_light - 1]));
     return 0;
 }
 

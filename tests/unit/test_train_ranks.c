@@ -198,7 +198,8 @@ static int resave_main(int argc, char **argv)
     must(state_load(t, k));
     struct run_identity id = { .tool = "test", .argv = argv, .argc = argc, .run_id = ckpt_manifest(k)->info.run_id,
                                .plan = plan_hash(t->plan) };
-    must(state_save(t, argv[3], &id, 0));
+    struct state_policy all = { MANIFEST_FULL, 0, 0 };
+    must(state_save(t, argv[3], &id, &all));
     ckpt_close(k);
     trainer_close(t);
     comm_close(world);
