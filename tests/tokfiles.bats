@@ -202,3 +202,69 @@ says_all() {
 	fails_with 1 moe-tokenize verify --structure -t tok.json big
 	says "big.bin: document 1, token $((n / 4 - 1)) (byte $((n - 4))): id 350 is beyond"
 }
+
+@test "decode tells documents apart as it is asked to, and takes only those asked for" {
+	printf 'one\ntwo words\n\nthree "x"\\\n' > lines
+	moe-tokenize encode -q -t tok.json --docs line -o set lines
+	moe-tokenize decode -t tok.json --docs line -o back set
+	same lines back
+	passes moe-tokenize decode -t tok.json set
+	[ "$output" = 'onetwo wordsthree "x"\' ]
+	passes moe-tokenize decode -t tok.json --docs jsonl set
+	[ "${lines[0]}|${lines[2]}|${lines[3]}" = '{"text":"one"}|{"text":""}|{"text":"three \"x\"\\"}' ]
+	passes moe-tokenize decode -t tok.json --range 1 set
+	[ "$output" = 'two words' ]
+	passes moe-tokenize decode -t tok.json --range 1-3 --special set
+	[ "$output" = 'two words<|endoftext|><|endoftext|>three "x"\<|endoftext|>' ]
+	passes moe-tokenize decode -t tok.json --range 3- set
+	[ "$output" = 'three "x"\' ]
+	moe-tokenize encode -q -t tok.json --docs blank -o para text
+	moe-tokenize decode -t tok.json --docs blank -f -o back para
+	same text back
+	fails_with 65 moe-tokenize decode -t tok.json --range 4 set
+	says 'set: no document 4: it has 4, numbered from 0'
+	fails_with 65 moe-tokenize decode -t tok.json --range 2-9 set
+	for r in 3-2 x -1 1-2-3 1,2 99999999999999999999; do fails_with 2 moe-tokenize decode -t tok.json --range=$r set; done
+	fails_with 2 moe-tokenize decode -t tok.json --range 1 set para
+	fails_with 2 moe-tokenize decode -t tok.json --docs line -
+	fails_with 73 moe-tokenize decode -t tok.json -o back set
+	says 'back exists'
+	moe-tokenize decode -f -t tok.json -o back --docs line set
+	same lines back
+}
+
+@test "random bytes and long tokens come back from a token file" {
+	head -c 300000 /dev/urandom > random
+	moe-tokenize encode -q -t tok.json -o set random 2> log
+	moe-tokenize decode -t tok.json set > back
+	same random back
+	passes moe-tokenize decode -t tok.json --docs jsonl -o j set
+	says '1 documents hold bytes that are no valid UTF-8'
+	# Tokens of more than 15 bytes.
+	for _ in 1 2 3 4 5 6 7 8; do printf 'Donaudampfschifffahrtsgesellschaft donaudampfschifffahrt\n'; done > long
+	moe-tokenize train -q --vocab-size 285 -o long.json long
+	moe-tokenize encode -q -t long.json -o set -f long
+	moe-tokenize decode -t long.json set > back
+	same long back
+}
+
+@test "a foreign pair is read when asked, and an id that is no token is bad data with its place" {
+	printf 'the times' | moe-tokenize encode -t tok.json > stream
+	n=$(($(stat -c %s stream) / 4))
+	ids=$(le 4 0 $n stream | tr '\n' ' ')
+	pair foreign 4 4 "$n 1 $n" '0 2 3' "$ids 256 $ids"
+	fails_with 65 moe-tokenize decode -t tok.json foreign
+	says 'no sidecar'
+	passes moe-tokenize decode -t tok.json --foreign --docs line foreign
+	[ "$output" = 'the times
+the times' ]
+	pair bad 4 4 "$n 1" '0 1 2' "$ids 350"
+	run --separate-stderr moe-tokenize decode -t tok.json --foreign bad
+	[ "$status" -eq 65 ]
+	[ "$output" = 'the times' ]
+	says "bad.bin: document 1, token $n: id 350 is beyond the vocabulary of 350 tokens"
+	fails_with 65 moe-tokenize decode -t tok.json --foreign -o out bad
+	[ ! -e out ]
+	pair floats 7 4 '1' '0 1' '1'
+	fails_with 65 moe-tokenize decode -t tok.json --foreign floats
+}

@@ -4,6 +4,7 @@
  * a reader that takes offsets as they come would get by. */
 #include "data/megatron.h"
 
+#include "base/arena.h"
 #include "base/err.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
@@ -63,6 +64,44 @@ int megatron_view(struct megatron *m, const char *idx_path, const struct fs_blob
     m->document = m->offset + 8 * s;
     m->mode = room != 0 ? m->document + 8 * d : NULL;
     return 0;
+}
+
+struct megatron_pair {
+    struct megatron m;
+    struct arena *arena;
+    struct fs_blob idx, bin;
+};
+
+int megatron_open(const char *prefix, struct megatron_pair **out)
+{
+    struct arena *a = arena_new();
+    struct megatron_pair *p = arena_alloc(a, sizeof *p);
+    const char *idx = arena_printf(a, "%s.idx", prefix), *bin = arena_printf(a, "%s.bin", prefix);
+    int rc;
+    *out = NULL;
+    p->arena = a;
+    TRY_OUT(rc, fs_map(idx, &p->idx));
+    TRY_OUT(rc, fs_map(bin, &p->bin));
+    TRY_OUT(rc, megatron_view(&p->m, idx, &p->idx, bin, &p->bin));
+    *out = p;
+    return 0;
+out:
+    megatron_close(p);
+    return rc;
+}
+
+const struct megatron *megatron_of(const struct megatron_pair *p)
+{
+    return &p->m;
+}
+
+void megatron_close(struct megatron_pair *p)
+{
+    if (p == NULL)
+        return;
+    fs_blob_free(&p->idx);
+    fs_blob_free(&p->bin);
+    arena_free(p->arena);
 }
 
 static int check_documents(const struct megatron *m)

@@ -33,6 +33,13 @@ struct megatron {
  * its size is not what its counts need. */
 int megatron_view(struct megatron *m, const char *idx_path, const struct fs_blob *idx, const char *bin_path, const struct fs_blob *bin);
 
+/* The same, of PREFIX.idx and PREFIX.bin, mapped: ERR_NOINPUT when one of them is
+ * not there.  A sidecar is not looked for. */
+struct megatron_pair;
+int megatron_open(const char *prefix, struct megatron_pair **out);
+const struct megatron *megatron_of(const struct megatron_pair *p);
+void megatron_close(struct megatron_pair *p);           /* NULL is accepted */
+
 /* Sequences stand behind one another and fill .bin; documents ascend from 0 to
  * the number of sequences.  ERR_DATA names the first place where not; *tokens
  * (may be NULL) is the sum of the lengths before it. */

@@ -151,6 +151,11 @@ const struct tokenfile_info *tokenfile_about(const struct tokenfile *f)
     return &f->side->info;
 }
 
+const struct megatron *tokenfile_megatron(const struct tokenfile *f)
+{
+    return &f->m;
+}
+
 const char *tokenfile_prefix(const struct tokenfile *f)
 {
     return f->prefix;

@@ -71,6 +71,8 @@ int tokenfile_open(const char *prefix, struct tokenfile **out);
 int tokenfile_verify(const struct tokenfile *f);
 void tokenfile_close(struct tokenfile *f);              /* NULL is accepted */
 const struct tokenfile_info *tokenfile_about(const struct tokenfile *f);
+struct megatron;
+const struct megatron *tokenfile_megatron(const struct tokenfile *f);
 const char *tokenfile_prefix(const struct tokenfile *f);
 
 /* Only the sidecar: for the rule "up to date".  tokenfile_info_free() it.

@@ -3,6 +3,7 @@
  * Wiring only: options to calls of tok/ and data/. */
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/err.h"
 #include "tokenize.h"
 
@@ -27,6 +28,14 @@ int tokenize_eod(const struct tok_vocab *v, int32_t *id, const char **content)
         return err_set(ERR_DATA, "%s has no special token to end documents with", tok_vocab_name(v));
     *id = tok_vocab_special(v, 0, content);
     return 0;
+}
+
+_Bool tokenize_has_sidecar(const char *prefix)
+{
+    struct arena *a = arena_new();
+    _Bool there = fs_exists(arena_printf(a, "%s.json", prefix));
+    arena_free(a);
+    return there;
 }
 
 int main(int argc, char **argv)

@@ -18,4 +18,7 @@ int tokenize_vocab(const char *path, const struct tok_load *how, struct tok_voca
 /* The token that ends documents: the special token of the lowest id. */
 int tokenize_eod(const struct tok_vocab *v, int32_t *id, const char **content);
 
+/* PREFIX.json is there. */
+_Bool tokenize_has_sidecar(const char *prefix);
+
 #endif
