@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #include "base/err.h"
@@ -88,6 +89,40 @@ static void the_self_hash_covers_every_byte_before_it(void **state)
     pool_free(text);
 }
 
+/* Its kind is read back, and found in the first bytes alone. */
+static void the_kind_is_there_when_it_is_not_the_ordinary_one(void **state)
+{
+    static const char *const lead = "{\"format\":\"moe.checkpoint/1\",\"kind\":\"";
+    const char *dir = toy_mkdir();
+
+    (void)state;
+    for (int k = MANIFEST_FULL; k <= MANIFEST_LIGHT; k++) {
+        struct manifest m = sample(), *back;
+        enum manifest_kind kind = MANIFEST_LIGHT;
+        char *text;
+        size_t n;
+
+        m.info.kind = (enum manifest_kind)k;
+        assert_int_equal(manifest_format(&m, &text, &n), 0);
+        assert_int_equal(!strncmp(text, lead, strlen(lead)), k != MANIFEST_FULL);
+        assert_int_equal(manifest_parse("M", text, n, &back), 0);
+        assert_int_equal(back->info.kind, k);
+        manifest_free(back);
+        toy_put(toy_path(dir, "MANIFEST.json"), text, n);
+        assert_int_equal(manifest_kind_of(dir, &kind), 0);
+        assert_int_equal(kind, k);
+        /* One that is cut short is for the loader to find. */
+        for (size_t i = 0; i < 100; i += 7) {
+            toy_put(toy_path(dir, "MANIFEST.json"), text, i);
+            assert_int_equal(manifest_kind_of(dir, &kind), 0);
+        }
+        pool_free(text);
+    }
+    unlink(toy_path(dir, "MANIFEST.json"));
+    assert_int_equal(manifest_kind_of(dir, &(enum manifest_kind){ MANIFEST_FULL }), ERR_NOINPUT);
+    toy_rmdir(dir);
+}
+
 /* Replaces the first `from` by `to` and puts the right self hash at the end. */
 static char *tamper(const char *from, const char *to, size_t *n)
 {
@@ -112,6 +147,10 @@ static void every_tampered_manifest_is_refused_with_its_cause(void **state)
         { "\"format\":\"moe.checkpoint/1\",", "", "M: \"format\" is missing" },
         { "\"format\":\"moe.checkpoint/1\"", "\"format\":1", "M: \"format\": expected a string" },
         { "\"tool\":", "\"tool\":\"x\",\"tool\":", "duplicate" },
+        { "\"tool\":", "\"kind\":\"full\",\"tool\":", "M: \"kind\" is neither major nor light" },
+        { "\"tool\":", "\"kind\":\"Light\",\"tool\":", "M: \"kind\" is neither major nor light" },
+        { "\"tool\":", "\"kind\":1,\"tool\":", "M: \"kind\": expected a string" },
+        { "\"tool\":", "\"kind\":\"light\",\"kind\":\"light\",\"tool\":", "duplicate" },
         { "\"tool\":", "\"extra\":1,\"tool\":", "M: holds a key that this format does not have" },
         { "\"restart\":2,", "", "M: \"restart\" is missing" },
         { "\"restart\":2", "\"restart\":-2", "M: \"restart\" is negative" },
@@ -172,6 +211,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_manifest_reads_back_and_writes_the_same_bytes),
         cmocka_unit_test(the_self_hash_covers_every_byte_before_it),
+        cmocka_unit_test(the_kind_is_there_when_it_is_not_the_ordinary_one),
         cmocka_unit_test(every_tampered_manifest_is_refused_with_its_cause),
     };
     return cmocka_run_group_tests_name("ckpt_manifest", tests, NULL, NULL);
