@@ -15,6 +15,7 @@ struct tok_finder {
     const struct tok_added *added;
     struct node *node; int32_t n_nodes, cap;
     int32_t first[256];         /* node of the first byte, 0: none */
+    int only;                   /* the first byte of all of them; -1: they differ */
     struct tok_regex *word;     /* \w, when some token is a single word */
     _Bool any[2];
 };
@@ -59,6 +60,7 @@ int tok_finder_new(const struct tok_added *added, const struct tok_str *text, in
     struct tok_finder *f = arena_must(calloc(1, sizeof *f));
     int rc = 0;
     f->added = added;
+    f->only = -1;
     new_node(f, 0, 0);
     for (int i = 0; i < n && rc == 0; i++) {
         if (text[i].s == NULL || text[i].n == 0)
@@ -73,6 +75,9 @@ int tok_finder_new(const struct tok_added *added, const struct tok_str *text, in
         tok_finder_free(f);
         f = NULL;
     }
+    for (int b = 0, many = 0; b < 256 && f != NULL; b++)
+        if (f->first[b] != 0)
+            f->only = many++ == 0 ? b : -1;
     *out = f;
     return rc;
 }
@@ -172,8 +177,14 @@ int tok_finder_run(const struct tok_finder *f, struct tok_regex_mem *mem, const 
     int rc;
     for (size_t i = 0; i < n; i += len) {
         len = 1;
-        if (f->first[s[i]] == 0)
+        if (f->only >= 0) {
+            const uint8_t *p = memchr(s + i, f->only, n - i);
+            if (p == NULL)
+                break;
+            i = (size_t)(p - s);
+        } else if (f->first[s[i]] == 0) {
             continue;
+        }
         size_t k = longest(f, s + i, n - i, &hit);
         if (k == 0)
             continue;

@@ -207,7 +207,7 @@ static int miss(const struct tok_fast *f, struct tok_fast_mem *w, const uint8_t 
 /* What is too long for the first table, or is not there: the second one, or a merge. */
 static int look_further(const struct tok_fast *f, struct tok_fast_mem *w, const uint8_t *s, size_t n, int32_t *out, size_t *n_out)
 {
-    uint64_t key[4];
+    uint64_t key[6];
     const int32_t *ids;
     if (n > TOK_LONG)
         return merge_piece(f, w, s, n, out, n_out);
@@ -218,8 +218,8 @@ static int look_further(const struct tok_fast *f, struct tok_fast_mem *w, const 
     return 0;
 }
 
-/* The pieces of s that end at end[0..m).  s is readable for 32 bytes more than they are.
- * Ids are copied by the table's width, so there must be room for 8 more. */
+/* The pieces of s that end at end[0..m).  s is readable for 48 bytes more than they are.
+ * Ids are copied by the table's width, so there must be room for 19 more. */
 static int run_ends(const struct tok_fast *f, struct tok_fast_mem *w, const uint8_t *s, const uint16_t *end, size_t m, struct tok_ids *out)
 {
     uint64_t key[GROUP][2];
@@ -277,32 +277,6 @@ static int run_singly(const struct tok_fast *f, struct tok_fast_mem *w, struct t
     return 0;
 }
 
-/* Windows end where a text may be cut; the last one is copied to where more can be read. */
-static int run_pieces(const struct tok_fast *f, struct tok_fast_mem *w, struct tok_str s, struct tok_ids *out, uint64_t *invalid)
-{
-    size_t done;
-    for (size_t pos = 0; pos < s.n; pos += done) {
-        size_t left = s.n - pos, m;
-        struct tok_str t = { s.s + pos, left };
-        if (left > TOK_WINDOW_MAX)
-            t.n = tok_split_kin_cut(f->split, t.s, TOK_WINDOW_MAX, WINDOW);
-        if (left > TOK_WINDOW_MAX && t.n == TOK_WINDOW_MAX) {   /* no place to cut */
-            TRY(run_singly(f, w, (struct tok_str){ t.s, left }, left, TOK_WINDOW_MAX, out, invalid, &done));
-            continue;
-        }
-        done = t.n;
-        if (left - t.n < TOK_LONG + 1) {
-            memcpy(w->last, t.s, t.n);
-            t.s = w->last;
-        }
-        if ((m = tok_split_window(f->split, f->kernel, t.s, t.n, w->end)) > 0)
-            TRY(run_ends(f, w, t.s, w->end, m, out));
-        else
-            TRY(run_singly(f, w, t, t.n + TOK_LONG + 1, t.n, out, invalid, &done));
-    }
-    return 0;
-}
-
 /* The character before i, which follows valid UTF-8. */
 static size_t char_before(const uint8_t *s, size_t i)
 {
@@ -318,7 +292,7 @@ static int normalize(const struct tok_fast *f, struct tok_fast_mem *w, struct to
 {
     size_t i, k;
     uint32_t c;
-    if (!f->nfc || (k = tok_steps_plain(s->s, s->n)) == s->n)
+    if ((k = tok_steps_plain(s->s, s->n)) == s->n)
         return 0;
     w->normal.n = 0;
     for (i = 0; i < s->n; k = tok_steps_plain(s->s + i, s->n - i)) {
@@ -337,6 +311,44 @@ static int normalize(const struct tok_fast *f, struct tok_fast_mem *w, struct to
         i += end;
     }
     *s = (struct tok_str){ w->normal.p, w->normal.n };
+    return 0;
+}
+
+/* Windows end where a text may be cut; the last one is copied to where more can be read.
+ * Windows begin and end with ASCII that stays what it is in NFC, so that each is normalized
+ * for itself, if at all. */
+static int run_pieces(const struct tok_fast *f, struct tok_fast_mem *w, struct tok_str s, _Bool nfc, struct tok_ids *out, uint64_t *invalid)
+{
+    size_t done;
+    for (size_t pos = 0; pos < s.n; pos += done) {
+        size_t left = s.n - pos, m = 0;
+        struct tok_str t = { s.s + pos, left };
+        _Bool plain = 1;
+        if (left > TOK_WINDOW_MAX)
+            t.n = tok_split_kin_cut(f->split, t.s, TOK_WINDOW_MAX, WINDOW);
+        const _Bool cut = left <= TOK_WINDOW_MAX || t.n < TOK_WINDOW_MAX;
+        if (!cut)
+            t.n = left;
+        done = t.n;
+        if (cut && left - t.n < TOK_LONG + 1) {
+            memcpy(w->last, t.s, t.n);
+            t.s = w->last;
+        }
+        if (cut)
+            m = tok_split_window(f->split, f->kernel, t.s, t.n, w->end, &plain);
+        if (nfc && m == 0)
+            plain = tok_steps_plain(t.s, t.n) == t.n;
+        if (nfc && !plain) {
+            TRY(normalize(f, w, &t));
+            TRY(run_pieces(f, w, t, 0, out, invalid));
+        } else if (m > 0) {
+            TRY(run_ends(f, w, t.s, w->end, m, out));
+        } else if (cut) {
+            TRY(run_singly(f, w, t, t.n + TOK_LONG + 1, t.n, out, invalid, &done));
+        } else {
+            TRY(run_singly(f, w, t, left, TOK_WINDOW_MAX, out, invalid, &done));
+        }
+    }
     return 0;
 }
 
@@ -363,7 +375,7 @@ static int run_spaces(const struct tok_fast *f, struct tok_fast_mem *w, struct t
             TRY(merge_word(f, w, t.s, e, 1, out));
             t = (struct tok_str){ t.s + e, t.n - e };
         }
-        TRY(run_pieces(f, w, t, out, invalid));
+        TRY(run_pieces(f, w, t, 0, out, invalid));
     }
     return 0;
 }
@@ -373,12 +385,12 @@ static int run_level(const struct tok_fast *f, struct tok_fast_mem *w, int level
                      uint64_t *invalid)
 {
     struct tok_finds *l = &w->found[level & 1];
-    if (level == 1)
+    if (level == 1 && f->nfc && f->finder[1] != NULL)
         TRY(normalize(f, w, &s));
     if (level == 2 || f->finder[level] == NULL) {
         if (level < 1)
             return run_level(f, w, level + 1, s, begins, goes_on, out, invalid);
-        return f->spaces ? run_spaces(f, w, s, begins, goes_on, out, invalid) : run_pieces(f, w, s, out, invalid);
+        return f->spaces ? run_spaces(f, w, s, begins, goes_on, out, invalid) : run_pieces(f, w, s, f->nfc && f->finder[1] == NULL, out, invalid);
     }
     l->n = 0;
     TRY(tok_finder_run(f->finder[level], NULL, s.s, s.n, f->specials, l));

@@ -6,29 +6,18 @@
 #include "tok/fast_cache.h"
 
 #include <stdlib.h>
-#include <sys/mman.h>
 
 #include "base/err.h"
+#include "tok/merge.h"
 
-enum { WAYS = 4, FEW_BITS = 12, FEW_MOST = 20, MANY_BITS = 8, MANY_MOST = 17 };     /* at most 32 and 8 MiB */
+enum { WAYS = 4, FEW_BITS = 12, FEW_MOST = 20, MANY_BITS = 8, MANY_MOST = 17 };     /* at most 32 and 16 MiB */
 
-const uint8_t tok_cache_keep[2 * TOK_LONG + 2] = {
-    255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255,
-    255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255,
-};
+#define EIGHT 255, 255, 255, 255, 255, 255, 255, 255
+const uint8_t tok_cache_keep[2 * TOK_LONG + 2] = { EIGHT, EIGHT, EIGHT, EIGHT, EIGHT, EIGHT };
 
-/* Large pages must be asked for before memory is touched. */
 static void *empty_table(int bits, size_t size)
 {
-    size_t bytes = (((size_t)1 << bits) + WAYS) * size, huge = (size_t)2 << 20;
-    size_t align = bytes >= huge ? huge : 64;
-    bytes = (bytes + align - 1) / align * align;
-    void *p = aligned_alloc(align, bytes);
-    if (p == NULL)
-        return NULL;
-    if (align == huge)
-        madvise(p, bytes, MADV_HUGEPAGE);       /* a wish */
-    return memset(p, 0, bytes);
+    return tok_table_new((((size_t)1 << bits) + WAYS) * size);
 }
 
 int tok_cache_new(struct tok_cache *c)
@@ -60,15 +49,12 @@ static void put_short(struct tok_cache *c, const struct tok_short *x)
 
 static void put_long(struct tok_cache *c, const struct tok_long *x)
 {
-    uint64_t key[4];
-    memcpy(key, x->key, sizeof key);
-    key[3] &= ~TOK_KEY_LAST(0xe0);
-    struct tok_long *e = c->many + tok_long_place(c, key);
+    struct tok_long *e = c->many + tok_long_place(c, x->key);
     int way = 0;
-    while (way < WAYS && e[way].key[3] != 0)
+    while (way < WAYS && e[way].key[5] != 0)
         way++;
     c->n_many += way < WAYS;
-    e[way < WAYS ? way : (int)(key[0] ^ key[0] >> 8 ^ key[1]) & (WAYS - 1)] = *x;
+    e[way < WAYS ? way : (int)(x->key[0] ^ x->key[0] >> 8 ^ x->key[1]) & (WAYS - 1)] = *x;
 }
 
 /* Without memory for a larger table the one that is there stays. */
@@ -95,7 +81,7 @@ void tok_cache_grow(struct tok_cache *c)
             c->many_shift--;
             c->n_many = 0;
             for (size_t i = 0; i < ((size_t)1 << bits) + WAYS; i++)
-                if (old[i].key[3] != 0)
+                if (old[i].key[5] != 0)
                     put_long(c, &old[i]);
             free(old);
         }
@@ -113,7 +99,7 @@ void tok_cache_put(struct tok_cache *c, const uint8_t *s, size_t n, const int32_
     } else if (n <= TOK_LONG && n_ids > 0 && n_ids <= TOK_LONG_IDS) {
         struct tok_long x = { 0 };
         tok_long_key(s, n, x.key);
-        x.key[3] |= TOK_KEY_LAST((n_ids - 1) << 5);
+        x.n = (int32_t)n_ids;
         memcpy(x.ids, ids, n_ids * sizeof *ids);
         put_long(c, &x);
     }

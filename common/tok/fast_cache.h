@@ -1,7 +1,7 @@
 /* fast_cache.h -- the ids of short pieces that were seen before; of one thread.
  *
  * Two tables of bounded size: pieces of at most 15 bytes and 4 ids share a cache
- * line by two, those of at most 31 bytes and 8 ids have one to themselves.  Both
+ * line by two, those of at most 47 bytes and 19 ids have two lines each.  Both
  * begin small and grow with what is put in; at their bound new pieces replace
  * old ones.  A piece is looked up in two steps with other work between them, so
  * that memory has answered when it is asked. */
@@ -14,13 +14,13 @@
 
 enum {
     TOK_SHORT = 15, TOK_SHORT_IDS = 4,          /* bytes and ids of the first table */
-    TOK_LONG = 31, TOK_LONG_IDS = 8,            /* of the second */
+    TOK_LONG = 47, TOK_LONG_IDS = 19,           /* of the second */
 };
 
-/* The last byte of a key is the length and, where it is stored, the number of ids (- 1 of a
- * long one) in its upper bits.  No length: an empty place. */
+/* The last byte of a key is the length and, in a short one that is stored, the number of
+ * ids in its upper half.  No length: an empty place. */
 struct tok_short { uint64_t key[2]; int32_t ids[TOK_SHORT_IDS]; };
-struct tok_long { uint64_t key[4]; int32_t ids[TOK_LONG_IDS]; };
+struct tok_long { uint64_t key[6]; int32_t n, ids[TOK_LONG_IDS]; };
 
 #if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
 #define TOK_KEY_LAST(x) ((uint64_t)(x))
@@ -32,7 +32,7 @@ struct tok_long { uint64_t key[4]; int32_t ids[TOK_LONG_IDS]; };
 
 struct tok_cache {
     struct tok_short *few;      /* two lines hold the four places of a piece */
-    struct tok_long *many;      /* four lines do */
+    struct tok_long *many;      /* eight lines do */
     int few_shift, many_shift;  /* of a hash, to the first place */
     size_t n_few, n_many;
 };
@@ -44,7 +44,7 @@ void tok_cache_free(struct tok_cache *c);
 /* Between look-ups: doubles a table that is half full.  Places found before are void. */
 void tok_cache_grow(struct tok_cache *c);
 
-/* Puts the ids of a piece of n > 0 bytes when they fit; s is readable for 32. */
+/* Puts the ids of a piece of n > 0 bytes when they fit; s is readable for 48. */
 void tok_cache_put(struct tok_cache *c, const uint8_t *s, size_t n, const int32_t *ids, size_t n_ids);
 
 extern const uint8_t tok_cache_keep[2 * TOK_LONG + 2];  /* ones, then zeros */
@@ -81,31 +81,31 @@ static inline const int32_t *tok_short_find(const struct tok_cache *c, size_t pl
     return NULL;
 }
 
-/* The same for n <= TOK_LONG bytes; s is readable for 32. */
-static inline void tok_long_key(const uint8_t *s, size_t n, uint64_t key[4])
+/* The same for n <= TOK_LONG bytes; s is readable for 48. */
+static inline void tok_long_key(const uint8_t *s, size_t n, uint64_t key[6])
 {
-    uint64_t keep[4];
-    memcpy(key, s, 32);
-    memcpy(keep, tok_cache_keep + TOK_LONG + 1 - n, 32);
-    for (int i = 0; i < 4; i++)
+    uint64_t keep[6];
+    memcpy(key, s, 48);
+    memcpy(keep, tok_cache_keep + TOK_LONG + 1 - n, 48);
+    for (int i = 0; i < 6; i++)
         key[i] &= keep[i];
-    key[3] |= TOK_KEY_LAST(n);
+    key[5] |= TOK_KEY_LAST(n);
 }
 
-static inline size_t tok_long_place(const struct tok_cache *c, const uint64_t key[4])
+static inline size_t tok_long_place(const struct tok_cache *c, const uint64_t key[6])
 {
-    uint64_t h = key[0] * 0x9e3779b97f4a7c15u ^ (key[1] ^ key[1] >> 31) * 0xc2b2ae3d27d4eb4fu;
-    h = (h ^ h >> 29) * 0x165667b19e3779f9u ^ key[2] * 0x27d4eb2f165667c5u ^ (key[3] ^ key[3] >> 31) * 0x85ebca77c2b2ae63u;
+    uint64_t h = key[0];
+    for (int i = 1; i < 6; i++)
+        h = ((h ^ h >> 29) * 0x9e3779b97f4a7c15u) ^ key[i] ^ key[i] >> 31;
     return (size_t)((h ^ h >> 29) * 0x165667b19e3779f9u >> c->many_shift);
 }
 
-static inline const int32_t *tok_long_find(const struct tok_cache *c, size_t place, const uint64_t key[4], size_t *n)
+static inline const int32_t *tok_long_find(const struct tok_cache *c, size_t place, const uint64_t key[6], size_t *n)
 {
     const struct tok_long *e = c->many + place;
-    const uint64_t bare = ~TOK_KEY_LAST(0xe0);
     for (int way = 0; way < 4; way++, e++)
-        if (e->key[0] == key[0] && e->key[1] == key[1] && e->key[2] == key[2] && (e->key[3] & bare) == key[3]) {
-            *n = (TOK_KEY_GET(e->key[3]) >> 5) + 1;
+        if (memcmp(e->key, key, sizeof e->key) == 0) {
+            *n = (size_t)e->n;
             return e->ids;
         }
     return NULL;

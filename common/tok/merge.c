@@ -3,37 +3,63 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/err.h"
+
+void *tok_table_new(size_t bytes)
+{
+    const size_t huge = (size_t)2 << 20, align = bytes >= huge ? huge : 64;
+    bytes = (bytes + align - 1) / align * align;
+    void *p = aligned_alloc(align, bytes);
+    if (p == NULL)
+        return NULL;
+    if (align == huge)
+        madvise(p, bytes, MADV_HUGEPAGE);       /* a wish */
+    return memset(p, 0, bytes);
+}
+
+static void see(struct tok_pairs *t, uint64_t key)
+{
+    uint64_t i = key * 0x9e3779b97f4a7c15u >> (t->shift - 4);
+    t->seen[i >> 6] |= (uint64_t)1 << (i & 63);
+}
 
 static int rehash(struct tok_pairs *t, int bits)
 {
     struct tok_pairs old = *t;
     size_t n = (size_t)1 << bits;
-    struct tok_pair *slot = malloc(n * sizeof *slot);
-    if (slot == NULL)
+    struct tok_pair *slot = tok_table_new(n * sizeof *slot);
+    uint64_t *seen = tok_table_new(n / 4 * sizeof *seen);
+    if (slot == NULL || seen == NULL) {
+        free(slot);
+        free(seen);
         return err_sys(ERR_IO, "memory for %zu pairs", n);
+    }
     for (size_t i = 0; i < n; i++)
         slot[i] = (struct tok_pair){ TOK_NO_PAIR, 0, 0 };
     t->slot = slot;
+    t->seen = seen;
     t->mask = n - 1;
     t->shift = 64 - bits;
     for (uint64_t k = 0; old.slot != NULL && k <= old.mask; k++) {
         if (old.slot[k].key == TOK_NO_PAIR)
             continue;
+        see(t, old.slot[k].key);
         uint64_t i = old.slot[k].key * 0x9e3779b97f4a7c15u >> t->shift;
         while (slot[i].key != TOK_NO_PAIR)
             i = (i + 1) & t->mask;
         slot[i] = old.slot[k];
     }
     free(old.slot);
+    free(old.seen);
     return 0;
 }
 
 int tok_pairs_reserve(struct tok_pairs *t, int64_t n)
 {
     int bits = 4;
-    while ((int64_t)1 << bits < 2 * n)
+    while ((int64_t)5 << bits < 8 * n)
         bits++;
     if (t->slot != NULL && t->mask + 1 >= (uint64_t)1 << bits)
         return 0;
@@ -51,6 +77,7 @@ int tok_pairs_add(struct tok_pairs *t, int32_t a, int32_t b, int32_t rank, int32
             return 0;
         }
     t->slot[i] = (struct tok_pair){ key, rank, product };
+    see(t, key);
     t->n++;
     return 0;
 }
@@ -58,6 +85,7 @@ int tok_pairs_add(struct tok_pairs *t, int32_t a, int32_t b, int32_t rank, int32
 void tok_pairs_free(struct tok_pairs *t)
 {
     free(t->slot);
+    free(t->seen);
     *t = (struct tok_pairs){ 0 };
 }
 

@@ -12,8 +12,13 @@
 
 struct tok_pair { uint64_t key; int32_t rank, product; };
 
-/* Open addressing, at most half full. */
-struct tok_pairs { struct tok_pair *slot; uint64_t mask; int shift; int64_t n; };
+/* Zeroed memory for a table that is read all over: in large pages where the system gives
+ * them, which must be asked for before the first touch.  free() it; NULL: there is none. */
+void *tok_table_new(size_t bytes);
+
+/* Open addressing, at most 5/8 full.  Most questions are about pairs that are not there;
+ * sixteen bits for each slot answer nearly all of these from a table that stays near. */
+struct tok_pairs { struct tok_pair *slot; uint64_t *seen; uint64_t mask; int shift; int64_t n; };
 
 #define TOK_NO_PAIR UINT64_MAX
 
@@ -25,8 +30,10 @@ void tok_pairs_free(struct tok_pairs *t);
 
 static inline const struct tok_pair *tok_pairs_find(const struct tok_pairs *t, int32_t a, int32_t b)
 {
-    uint64_t key = (uint64_t)(uint32_t)a << 32 | (uint32_t)b, i = key * 0x9e3779b97f4a7c15u >> t->shift;
-    for (; t->slot[i].key != TOK_NO_PAIR; i = (i + 1) & t->mask)
+    uint64_t key = (uint64_t)(uint32_t)a << 32 | (uint32_t)b, h = key * 0x9e3779b97f4a7c15u, i = h >> (t->shift - 4);
+    if (!(t->seen[i >> 6] >> (i & 63) & 1))
+        return NULL;
+    for (i >>= 4; t->slot[i].key != TOK_NO_PAIR; i = (i + 1) & t->mask)
         if (t->slot[i].key == key)
             return &t->slot[i];
     return NULL;

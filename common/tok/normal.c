@@ -45,14 +45,13 @@ static int unicode(enum tok_norm_kind kind, struct tok_str s, struct tok_buf *ou
 /* Characters that NFC neither changes nor joins to what stands before them, a bit
  * each.  Those that are not looked at one by one below (most of CJK, Hangul
  * syllables, planes without decompositions) are such. */
-enum { PLAIN_END = 0x30000 };
-static uint8_t not_plain[PLAIN_END / 8];
+uint8_t tok_not_plain[TOK_PLAIN_END / 8];
 static pthread_once_t plain_once = PTHREAD_ONCE_INIT;
 
 static void mark(int32_t c)
 {
-    if (c >= 0 && c < PLAIN_END)
-        not_plain[c >> 3] |= (uint8_t)(1 << (c & 7));
+    if (c >= 0 && c < TOK_PLAIN_END)
+        tok_not_plain[c >> 3] |= (uint8_t)(1 << (c & 7));
 }
 
 static void look_at(int32_t c)
@@ -83,25 +82,38 @@ static void make_plain(void)
         mark(c);
 }
 
+void tok_steps_plain_init(void)
+{
+    pthread_once(&plain_once, make_plain);
+}
+
+/* ASCII by 32 bytes, then what stands up to the next of it. */
 size_t tok_steps_plain(const uint8_t *s, size_t n)
 {
+    const uint64_t high = 0x8080808080808080u;
     size_t i = 0;
     uint32_t c;
-    uint64_t eight;
-    pthread_once(&plain_once, make_plain);
+    uint64_t w[4];
+    tok_steps_plain_init();
     while (i < n) {
-        if (n - i >= 8 && (memcpy(&eight, s + i, 8), (eight & 0x8080808080808080u) == 0)) {
-            i += 8;
+        if (n - i >= 32 && (memcpy(w, s + i, 32), ((w[0] | w[1] | w[2] | w[3]) & high) == 0)) {
+            i += 32;
             continue;
         }
-        if (s[i] < 0x80) {
-            i++;
-            continue;
+        for (size_t end = n - i < 32 ? n : i + 32; i < end;) {
+            if (s[i] < 0x80) {
+                i++;
+            } else if (s[i] >= 0xc3 && s[i] < 0xe0 && n - i > 1 && (s[i + 1] & 0xc0) == 0x80) {
+                if (!tok_char_plain((uint32_t)(s[i] & 0x1f) << 6 | (s[i + 1] & 0x3f)))
+                    return i;
+                i += 2;
+            } else {
+                int len = tok_utf8_char(s + i, n - i, &c);
+                if (len == 0 || !tok_char_plain(c))
+                    return i;
+                i += (size_t)len;
+            }
         }
-        int len = tok_utf8_char(s + i, n - i, &c);
-        if (len == 0 || (c < PLAIN_END && not_plain[c >> 3] >> (c & 7) & 1))
-            return i;
-        i += (size_t)len;
     }
     return n;
 }

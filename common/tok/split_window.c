@@ -25,6 +25,7 @@ struct window {
     const struct tok_split *k;
     const uint8_t *s;
     size_t n, n_blocks;
+    _Bool plain;
     struct tok_block block[N_BLOCKS + 2];       /* block[0] is empty, and so is the one after the last */
     uint64_t start[N_BLOCKS + 2];               /* of pieces; parallel to block */
 };
@@ -50,6 +51,7 @@ static pthread_once_t meanings_once = PTHREAD_ONCE_INIT;
 static void make_meanings(void)
 {
     tok_class_init();
+    tok_steps_plain_init();
     for (int f = 0; f < TOK_FORM_SPACE; f++)
         for (int i = 0; i < 1024; i++)
             meanings[f][i >> 9][i >> 8 & 1][i & 255] = meaning((enum tok_split_form)f, i >> 9, i >> 8 & 1, (uint8_t)i);
@@ -88,6 +90,7 @@ static _Bool add_high(struct window *w, const uint8_t *means)
             } else if ((len = tok_utf8_char(w->s + pos, w->n - pos, &c)) == 0) {
                 return 0;
             }
+            w->plain &= tok_char_plain(c);
             uint8_t m = means[tok_class_blocks[tok_class_block[c >> 8]][c & 255]];
             if (m & M_ODD || stands_apart(w->k, c))
                 return 0;
@@ -348,7 +351,7 @@ static void find_all(struct window *w)
 #undef ALL
 }
 
-size_t tok_split_window(const struct tok_split *k, tok_mask_ascii *kernel, const uint8_t *s, size_t n, uint16_t *end)
+size_t tok_split_window(const struct tok_split *k, tok_mask_ascii *kernel, const uint8_t *s, size_t n, uint16_t *end, _Bool *plain)
 {
     struct window w;
     size_t n_ends = 0;
@@ -358,8 +361,10 @@ size_t tok_split_window(const struct tok_split *k, tok_mask_ascii *kernel, const
     w.k = k;
     w.s = s;
     w.n = n;
+    w.plain = 1;
     if (!classify(&w, kernel))
         return 0;
+    *plain = w.plain;
     find_all(&w);
     w.start[1] &= ~(uint64_t)1;
     for (size_t i = 1; i <= w.n_blocks; i++)

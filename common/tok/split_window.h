@@ -12,7 +12,8 @@ enum { TOK_WINDOW_MAX = 6144 };
 
 /* The ends of the pieces of s, n <= TOK_WINDOW_MAX, into end[n]: how many there are.  0
  * when something in it is not known here, or n is 0 or too many: then tok_split.next() has
- * the pieces.  The kernel is one of split_mask.h; the ends do not depend on it. */
-size_t tok_split_window(const struct tok_split *k, tok_mask_ascii *kernel, const uint8_t *s, size_t n, uint16_t *end);
+ * the pieces.  The kernel is one of split_mask.h; the ends do not depend on it.  *plain
+ * (where there are ends): every character is surely in NFC (steps.h). */
+size_t tok_split_window(const struct tok_split *k, tok_mask_ascii *kernel, const uint8_t *s, size_t n, uint16_t *end, _Bool *plain);
 
 #endif

@@ -56,6 +56,15 @@ int tok_steps_normal(const struct tok_norm *step, int n_steps, struct tok_regex_
 /* The length of a beginning of s that is valid UTF-8 and surely in NFC; n when all is. */
 size_t tok_steps_plain(const uint8_t *s, size_t n);
 
+/* The same of one character, after init: nothing joins over the beginning of one that is. */
+enum { TOK_PLAIN_END = 0x30000 };
+extern uint8_t tok_not_plain[TOK_PLAIN_END / 8];
+void tok_steps_plain_init(void);
+static inline _Bool tok_char_plain(uint32_t c)
+{
+    return c >= TOK_PLAIN_END || !(tok_not_plain[c >> 3] >> (c & 7) & 1);
+}
+
 /* first: the piece begins where the text begins. */
 struct tok_piece_ref { const uint8_t *s; size_t n; _Bool first; };
 

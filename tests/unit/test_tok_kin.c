@@ -18,6 +18,8 @@
 #include "tok/split_window.h"
 #include "tok/steps.h"
 
+static _Bool plain_text;
+
 static uint64_t counter;
 static uint32_t dice(uint32_t n)
 {
@@ -138,9 +140,9 @@ static void pieces_found_by_bits_are_the_same(void **state)
         for (int round = 0; round < 3000; round++) {
             size_t n = make_text(s, round % 10 == 0 ? LONG : round % 2 == 0 ? 40 : 200, round % 4 == 3), pos = 0;
             uint64_t bad = 0;
-            size_t m = tok_split_window(x.k, tok_mask_portable, s, n, end);
+            size_t m = tok_split_window(x.k, tok_mask_portable, s, n, end, &plain_text);
             for (int j = 0; tok_mask_kernel(j) != NULL; j++) {
-                assert_int_equal(tok_split_window(x.k, tok_mask_kernel(j), s, n, other), m);
+                assert_int_equal(tok_split_window(x.k, tok_mask_kernel(j), s, n, other, &plain_text), m);
                 assert_memory_equal(end, other, m * sizeof *end);
             }
             known += m > 0;
@@ -167,9 +169,9 @@ static void windows_refuse_what_they_do_not_know(void **state)
     for (int i = 0; scheme(i, &x); i++) {
         static const char *const bad[] = { "a\xff", "\xc3", "ab\xe2\x82", "\xed\xa0\x80", "\xc0\x80", "\xf5\x80\x80\x80", "x\xf4\x90\x80\x80" };
         for (size_t j = 0; j < sizeof bad / sizeof *bad; j++)
-            assert_int_equal(tok_split_window(x.k, tok_mask_portable, (const uint8_t *)bad[j], strlen(bad[j]), end), 0);
-        assert_int_equal(tok_split_window(x.k, tok_mask_portable, many, sizeof many, end), 0);
-        assert_int_equal(tok_split_window(x.k, tok_mask_portable, many, 0, end), 0);
+            assert_int_equal(tok_split_window(x.k, tok_mask_portable, (const uint8_t *)bad[j], strlen(bad[j]), end, &plain_text), 0);
+        assert_int_equal(tok_split_window(x.k, tok_mask_portable, many, sizeof many, end, &plain_text), 0);
+        assert_int_equal(tok_split_window(x.k, tok_mask_portable, many, 0, end, &plain_text), 0);
         scheme_end(&x);
     }
 }
