@@ -17,7 +17,7 @@ const uint8_t tok_cache_keep[2 * TOK_LONG + 2] = { EIGHT, EIGHT, EIGHT, EIGHT, E
 
 static void *empty_table(int bits, size_t size)
 {
-    return tok_table_new((((size_t)1 << bits) + WAYS) * size);
+    return tok_pages_new((((size_t)1 << bits) + WAYS) * size);
 }
 
 int tok_cache_new(struct tok_cache *c)

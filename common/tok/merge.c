@@ -7,7 +7,7 @@
 
 #include "base/err.h"
 
-void *tok_table_new(size_t bytes)
+void *tok_pages_new(size_t bytes)
 {
     const size_t huge = (size_t)2 << 20, align = bytes >= huge ? huge : 64;
     bytes = (bytes + align - 1) / align * align;
@@ -29,8 +29,8 @@ static int rehash(struct tok_pairs *t, int bits)
 {
     struct tok_pairs old = *t;
     size_t n = (size_t)1 << bits;
-    struct tok_pair *slot = tok_table_new(n * sizeof *slot);
-    uint64_t *seen = tok_table_new(n / 4 * sizeof *seen);
+    struct tok_pair *slot = tok_pages_new(n * sizeof *slot);
+    uint64_t *seen = tok_pages_new(n / 4 * sizeof *seen);
     if (slot == NULL || seen == NULL) {
         free(slot);
         free(seen);

@@ -27,10 +27,11 @@ void tok_mask_portable(const uint8_t *s, size_t n_blocks, struct tok_block *out)
     for (; n_blocks > 0; n_blocks--, out++) {
         struct tok_block b = { 0 };
         for (int i = 0; i < 64; i += 8, s += 8) {
-            uint64_t x = 0, high = 0;
+            uint64_t x = 0, high = 0, control = 0;
             for (int j = 0; j < 8; j++) {
                 x |= class_of(s[j]) << 8 * j;
                 high |= (uint64_t)(s[j] >> 7) << j;
+                control |= (uint64_t)(s[j] < ' ' || s[j] == 0x7f) << j;
             }
             b.letter |= gather(x, 0) << i;
             b.upper |= gather(x, 1) << i;
@@ -41,7 +42,9 @@ void tok_mask_portable(const uint8_t *s, size_t n_blocks, struct tok_block *out)
             b.apos |= gather(x, 6) << i;
             b.slash |= gather(x, 7) << i;
             b.high |= high << i;
+            b.control |= control << i;
         }
+        b.control &= ~b.space;
         b.other = ~(b.letter | b.number | b.space | b.high);
         *out = b;
     }

@@ -11,6 +11,7 @@
 struct tok_block {
     uint64_t letter, upper, number, space, brk;         /* brk: CR or LF */
     uint64_t blank, apos, slash;                        /* U+0020, "'", "/" */
+    uint64_t control;                                   /* those of ASCII that are no white space */
     uint64_t high;                                      /* bytes of characters over U+007F */
     uint64_t other;                                     /* of no class above */
     uint64_t tail;                                      /* bytes of a character but its first */

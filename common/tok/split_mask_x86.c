@@ -20,6 +20,7 @@ static void masks_512(const uint8_t *s, size_t n_blocks, struct tok_block *out)
         b.apos = _mm512_cmpeq_epi8_mask(x, _mm512_set1_epi8('\''));
         b.slash = _mm512_cmpeq_epi8_mask(x, _mm512_set1_epi8('/'));
         b.high = _mm512_movepi8_mask(x);
+        b.control = (_mm512_cmplt_epu8_mask(x, _mm512_set1_epi8(' ')) | _mm512_cmpeq_epi8_mask(x, _mm512_set1_epi8(0x7f))) & ~b.space;
         b.other = ~(b.letter | b.number | b.space | b.high);
         *out = b;
     }
@@ -56,6 +57,8 @@ static void masks_256(const uint8_t *s, size_t n_blocks, struct tok_block *out)
         b.apos = both(_mm256_cmpeq_epi8(x, _mm256_set1_epi8('\'')), _mm256_cmpeq_epi8(y, _mm256_set1_epi8('\'')));
         b.slash = both(_mm256_cmpeq_epi8(x, _mm256_set1_epi8('/')), _mm256_cmpeq_epi8(y, _mm256_set1_epi8('/')));
         b.high = both(x, y);
+        b.control = (both(_mm256_cmpgt_epi8(bit5, x), _mm256_cmpgt_epi8(bit5, y)) & ~b.high & ~b.space) |
+                    both(_mm256_cmpeq_epi8(x, _mm256_set1_epi8(0x7f)), _mm256_cmpeq_epi8(y, _mm256_set1_epi8(0x7f)));
         b.other = ~(b.letter | b.number | b.space | b.high);
         *out = b;
     }

@@ -114,7 +114,7 @@ static _Bool classify(struct window *w, tok_mask_ascii *ascii)
     const struct tok_split *k = w->k;
     uint8_t last[64] = { 0 };
     size_t whole = w->n / 64, rest = w->n % 64;
-    uint64_t high = 0, odd = 0;
+    uint64_t high = 0, control = 0;
     w->n_blocks = whole + (rest > 0);
     memset(&w->block[0], 0, sizeof w->block[0]);
     ascii(w->s, whole, &w->block[1]);
@@ -128,11 +128,11 @@ static _Bool classify(struct window *w, tok_mask_ascii *ascii)
     memset(&w->block[w->n_blocks + 1], 0, sizeof w->block[0]);
     if (k->form == TOK_FORM_SPACE)
         return memmem(w->s, w->n, "\xe2\x96\x81", 3) == NULL;
-    for (size_t i = 1; i <= w->n_blocks; i++)
+    for (size_t i = 1; i <= w->n_blocks; i++) {
         high |= w->block[i].high;
-    for (size_t i = 0; k->form == TOK_FORM_DEEPSEEK && i < w->n; i++)       /* controls match no branch there */
-        odd |= w->s[i] == 0x7f || (w->s[i] < ' ' && (uint8_t)(w->s[i] - 9) >= 5);
-    if (odd)
+        control |= w->block[i].control;
+    }
+    if (control != 0 && k->form == TOK_FORM_DEEPSEEK)   /* there they match no branch */
         return 0;
     if (high == 0)
         return 1;
