@@ -71,8 +71,6 @@ static int check_old(struct modeldir *d)
         if (n == 0)
             return 0;
     }
-    if (!(d->flags & MODELDIR_REPLACE))
-        return err_set(ERR_CREATE, "%s: is there already and made in another way; -f replaces it", d->path);
     if (S_ISDIR(sb.st_mode)) {
         int rc = manifest_load(d->path, &m);
 
@@ -83,7 +81,9 @@ static int check_old(struct modeldir *d)
             manifest_free(m);
         }
     }
-    return ours ? 0 : err_set(ERR_CREATE, "%s: was not written by moe-ckpt, so it is not replaced; remove it first", d->path);
+    if (ours && !(d->flags & MODELDIR_REPLACE))
+        return err_set(ERR_CREATE, "%s: is there already and made in another way; -f replaces it", d->path);
+    return ours ? 0 : err_set(ERR_CREATE, "%s: is there already and was not written by moe-ckpt, so it is not replaced; remove it first", d->path);
 }
 
 static struct modeldir *new_dir(const char *path)

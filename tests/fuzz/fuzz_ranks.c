@@ -24,7 +24,7 @@ int fuzz_seeds(void)
     }
     n += (size_t)sprintf(ranks + n, "dGg= 256\n");
     fuzz_add(ranks, n);
-    return 0;
+    return fuzz_vocab_seeds("tiktoken");
 }
 
 int fuzz_one(const uint8_t *data, size_t n) { return fuzz_vocab(data, n); }

@@ -25,7 +25,7 @@ int fuzz_seeds(void)
     }
     n += (size_t)sprintf(tekken + n, "{\"rank\":256,\"token_bytes\":\"dGg=\"}],\"special_tokens\":[{\"rank\":0,\"token_str\":\"<s>\"}]}");
     fuzz_add(tekken, n);
-    return 0;
+    return fuzz_vocab_seeds("tekken.json");
 }
 
 int fuzz_one(const uint8_t *data, size_t n) { return fuzz_vocab(data, n); }

@@ -21,7 +21,7 @@ int fuzz_seeds(void)
     fuzz_add(text, n);
     free(text);
     tok_vocab_free(v);
-    return 0;
+    return fuzz_vocab_seeds("tokenizer.json");
 }
 
 int fuzz_one(const uint8_t *data, size_t n) { return fuzz_vocab(data, n); }

@@ -1,8 +1,12 @@
 /* vocab_use.c -- what every vocabulary that loads must be able to do: the look-ups
- * in what was read, and encoding with it. */
+ * in what was read, and encoding with it.  And where seeds of each format are. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/err.h"
+#include "base/fs.h"
+#include "base/json.h"
+#include "fuzz/fuzz.h"
 #include "fuzz/vocab_use.h"
 #include "tok/encode.h"
 #include "tok/vocab.h"
@@ -57,4 +61,59 @@ int fuzz_vocab(const uint8_t *data, size_t n)
     encode(v);
     tok_vocab_free(v);
     return 0;
+}
+
+static size_t unbase64(const char *s, uint8_t *out)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    uint32_t word = 0;
+    size_t n = 0;
+    int bits = 0;
+
+    for (; *s && *s != '='; s++) {
+        word = word << 6 | (uint32_t)(strchr(digits, *s) - digits);
+        if ((bits += 6) >= 8)
+            out[n++] = (uint8_t)(word >> (bits -= 8));
+    }
+    return n;
+}
+
+static void add_case(const json_t *o, const char *format)
+{
+    static uint8_t buf[1 << 16];
+    const json_t *text = json_object_get(o, "vocabulary"), *packed = json_object_get(o, "vocabulary_base64");
+    struct tok_load how = { .scheme = "cl100k" };
+    struct tok_vocab *v = NULL;
+    size_t n = 0;
+
+    if (json_is_string(text) && json_string_length(text) < sizeof buf)
+        memcpy(buf, json_string_value(text), n = json_string_length(text));
+    else if (json_is_string(packed) && json_string_length(packed) < sizeof buf)
+        n = unbase64(json_string_value(packed), buf);
+    if (n > 0 && (tok_vocab_parse("seed", (char *)buf, n, &v) == 0 || tok_vocab_parse_as("seed", (char *)buf, n, &how, &v) == 0) &&
+        !strcmp(tok_vocab_format(v), format))
+        fuzz_add(buf, n);
+    tok_vocab_free(v);
+    err_clear();
+}
+
+int fuzz_vocab_seeds(const char *format)
+{
+    static const char path[] = "tests/golden/tok/cases.jsonl";
+    struct fs_blob b;
+    json_t *o;
+    int rc = fs_read(path, &b);
+
+    for (char *at = b.data, *end; rc == 0 && at < b.data + b.size; at = end + 1) {
+        end = memchr(at, '\n', (size_t)(b.data + b.size - at));
+        if (!end)
+            break;
+        if ((rc = json_load_nul(path, at, (size_t)(end - at), &o)) == 0) {
+            add_case(o, format);
+            json_decref(o);
+        }
+    }
+    if (rc == 0)
+        fs_blob_free(&b);
+    return rc;
 }

@@ -8,4 +8,8 @@
 /* fuzz_one() of all of them: the format shows in the bytes. */
 int fuzz_vocab(const uint8_t *data, size_t n);
 
+/* Adds the vocabularies of one format among the cases of tests/golden/tok as
+ * seeds; what tok_vocab_format() calls it.  0 or a negative code. */
+int fuzz_vocab_seeds(const char *format);
+
 #endif

@@ -32,10 +32,21 @@ static uint64_t word(const unsigned char b[8])
     return v;
 }
 
+/* Eight bytes of printable ASCII and white space. */
+static _Bool is_text(uint64_t n)
+{
+    for (int i = 0; i < 8; i++, n >>= 8)
+        if ((n & 0xff) > 0x7e || ((n & 0xff) < 0x20 && (n & 0xff) != '\n' && (n & 0xff) != '\t' && (n & 0xff) != '\r'))
+            return 0;
+    return 1;
+}
+
 static int check_length(const char *where, uint64_t n)
 {
     if (n == UINT64_C(0x314b434150454f4d))      /* "MOEPACK1" */
         return err_set(ERR_DATA, "%s: a packed stream, not safetensors; moe-ckpt unpack opens it", where);
+    if (n > ST_HEADER_MAX && is_text(n))
+        return err_set(ERR_DATA, "%s: not safetensors, or damaged: begins like text", where);
     if (n > ST_HEADER_MAX)
         return err_set(ERR_DATA, "%s: not safetensors, or damaged: a header of %" PRIu64 " bytes, over the limit of %u",
                        where, n, ST_HEADER_MAX);
