@@ -1,4 +1,4 @@
-/* fuzz_idx.c -- data/tokenfile: .idx and sidecar of a small token file.
+/* fuzz_idx.c -- data/tokenfile and data/megatron: .idx and sidecar of a small token file.
  *
  * An input is a u32 with the length of the .idx, the .idx, and the sidecar.  The
  * recorded hash of the .idx is made to fit again, to reach what stands behind. */
@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "base/fs.h"
 #include "base/hash.h"
+#include "data/megatron.h"
 #include "data/tokenfile.h"
 #include "fuzz/fuzz.h"
 
@@ -80,6 +81,35 @@ static void use(const struct tokenfile *f)
             return;
 }
 
+/* The same .idx without its sidecar, as one that somebody else wrote. */
+static void foreign(const uint8_t *idx, size_t n)
+{
+    static uint8_t ids[36];
+    struct fs_blob a = { malloc(n + 1), n, 0 }, b = { (char *)ids, n > 17 && idx[17] == MEGATRON_U16 ? 18 : sizeof ids, 0 };
+    struct megatron m;
+    int32_t out[64];
+    int64_t tokens = 0;
+
+    memcpy(a.data, idx, n);
+    a.data = realloc(a.data, n ? n : 1);        /* to the byte, for the sanitizer */
+    int rc = megatron_view(&m, "idx", &a, "bin", &b);
+    if (rc == 0)
+        rc = megatron_check(&m, &tokens);
+    if (rc == 0) {
+        for (int64_t d = 0; d < m.n_docs && d < 64; d++)
+            if (megatron_doc_first(&m, d) > megatron_doc_first(&m, d + 1))
+                abort();
+        if (tokens < 0 || (uint64_t)tokens * (uint64_t)m.width != m.bytes || !megatron_dtype(m.code))
+            abort();
+        if (megatron_holds_ids(&m))
+            megatron_ids(&m, 0, tokens < 64 ? tokens : 64, out);
+    } else if (fuzz_judge(rc)) {
+        abort();
+    }
+    free(a.data);
+    err_clear();
+}
+
 int fuzz_one(const uint8_t *data, size_t n)
 {
     static const char key[] = "\"idx\":[\"";
@@ -90,6 +120,7 @@ int fuzz_one(const uint8_t *data, size_t n)
         memcpy(&k, data, 4);
     if (n < 4 || k > n - 4)
         return 0;
+    foreign(data + 4, k);
     fuzz_file("t.idx", data + 4, k);
     size_t m = n - 4 - k;
     char *json = malloc(m + 1);
