@@ -472,3 +472,35 @@ stopped() {
 	cat letters two letters > want
 	same want back
 }
+
+@test "a first document without text, and a vocabulary without an end, are defined" {
+	printf '%s\n' '{"text":""}' '{"text":""}' '{"text":"x"}' > a.jsonl
+	encode -o set a.jsonl
+	[ "$(le 4 34 3 set.idx | tr '\n' ' ')" = '1 1 2 ' ]
+	[ "$(le 8 46 3 set.idx | tr '\n' ' ')" = '0 2 4 ' ]
+	: > nothing.jsonl
+	passes moe-tokenize encode -t tok.json -o none nothing.jsonl
+	says 'the texts have no documents'
+	[ "$(stat -c %s none.idx)" = 42 ]
+	sed 's/"special": true/"special": false/' tok.json > plain.json
+	fails_with 65 moe-tokenize encode -t plain.json -o x a.jsonl
+	says 'no special token to end documents with'
+}
+
+@test "a journal whose last line is torn is continued from the line before, again and again" {
+	stopped
+	n=$(wc -l < set.part/journal.jsonl)
+	for _ in 1 2; do
+		printf '{"inputs":[[1' >> set.part/journal.jsonl
+		echo '{' > c.jsonl
+		run --separate-stderr moe-tokenize encode -t tok.json -o set a.jsonl b.jsonl c.jsonl
+		[ "$status" -eq 65 ]
+		says 'continuing after'
+		[ "$(wc -l < set.part/journal.jsonl)" -ge "$n" ]
+	done
+	lines 2 > c.jsonl
+	passes moe-tokenize encode -t tok.json -o set a.jsonl b.jsonl c.jsonl
+	says 'continuing after'
+	encode -o want a.jsonl b.jsonl c.jsonl
+	same want.bin set.bin
+}

@@ -230,6 +230,10 @@ int journal_read(const char *path, const struct journal_head *h, struct journal_
     s->input = arena_array(a, (size_t)h->n_inputs + 1, sizeof *s->input);
     s->mark = arena_array(a, (size_t)h->n_outputs + 1, sizeof *s->mark);
     *why = read_lines(s, h, text.data, text.size);
+    /* Half a line would become a part of the next one. */
+    const char *end = memrchr(text.data, '\n', text.size);
+    if (*why == NULL && end + 1 < text.data + text.size && fs_write_file(path, text.data, (size_t)(end + 1 - text.data)) < 0)
+        *why = "its journal cannot be mended";
     fs_blob_free(&text);
     err_clear();
     if (*why != NULL) {

@@ -27,6 +27,7 @@ struct crew {
     size_t *cap_span;
     struct packed *slot;                /* [slots][n_keys] */
     struct progress *progress;
+    uint64_t before;                    /* bytes that an earlier run has done: no part of the rate */
     int64_t *counts;                    /* [n_keys + TEXT_N_KINDS], for a mark */
 };
 
@@ -145,7 +146,7 @@ static int take(void *arg, int slot, const struct text_slab *b)
             c->text_bytes += p[k].bytes[i];
     }
     TRY(put(w, p, b));
-    progress_set(w->progress, text_source_stored(w->source));
+    progress_set(w->progress, text_source_stored(w->source) - w->before);
     for (int k = 0; k < n_keys; k++)
         if (p[k].cap > KEEP_BYTES) {
             free(p[k].ids);
@@ -219,15 +220,14 @@ static void go_on(struct crew *w)
 {
     const struct corpus *c = w->c;
     const int64_t *counts = outputs_counts(c->outputs);
-    uint64_t done = 0;
     if (counts == NULL)
         return;
     for (int k = 0; k < w->n_keys; k++)
         c->invalid[k] = counts[k];
     for (int i = 0; i < outputs_n_done(c->outputs); i++)
-        done += c->input[i].bytes;
+        w->before += c->input[i].bytes;
     text_source_add_counts(w->source, counts + w->n_keys);
-    text_source_skip_to(w->source, outputs_n_done(c->outputs), done);
+    text_source_skip_to(w->source, outputs_n_done(c->outputs), w->before);
 }
 
 int corpus_run(struct corpus *c)
@@ -242,7 +242,7 @@ int corpus_run(struct corpus *c)
     TRY_OUT(rc, crew_new(&w));
     if (c->outputs != NULL)
         go_on(&w);
-    w.progress = progress_begin("encode", c->stored, "B");
+    w.progress = progress_begin("encode", c->stored > w.before ? c->stored - w.before : 0, "B");
     rc = text_team_run(w.source, c->threads, &ops, &w);
     progress_end(w.progress);
     memcpy(c->count, text_source_counts(w.source), sizeof c->count);
