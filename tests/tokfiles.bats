@@ -268,3 +268,185 @@ the times' ]
 	pair floats 7 4 '1' '0 1' '1'
 	fails_with 65 moe-tokenize decode -t tok.json --foreign floats
 }
+
+# three texts of several documents, one of them with an empty first one
+three_sets() {
+	printf 'one\n\ntwo words' > a
+	printf '\nthree' > b
+	cp text c
+	for x in a b c; do moe-tokenize encode -q -t tok.json --docs line -o set.$x $x; done
+}
+
+@test "a merged file is the bytes that encoding all texts at once gives" {
+	three_sets
+	moe-tokenize merge -q -o all set.a set.b set.c
+	moe-tokenize encode -q -t tok.json --docs line -o once a b c
+	same all.bin once.bin
+	same all.idx once.idx
+	passes moe-tokenize verify -t tok.json all
+	# The index by hand: 3 + 2 + 240 documents, numbered through, offsets that go on.
+	[ "$(le 8 18 2 all.idx | tr '\n' ' ')" = '245 246 ' ]
+	le 8 $((34 + 4 * 245)) 245 all.idx > offsets
+	{
+		le 8 $((34 + 4 * 3)) 3 set.a.idx
+		le 8 $((34 + 4 * 2)) 2 set.b.idx | awk -v n="$(stat -c %s set.a.bin)" '{ print $1 + n }'
+		le 8 $((34 + 4 * 240)) 240 set.c.idx | awk -v n="$(cat set.a.bin set.b.bin | wc -c)" '{ print $1 + n }'
+	} > want
+	same offsets want
+	[ "$(le 8 $((34 + 12 * 245)) 246 all.idx | md5sum)" = "$(seq 0 245 | md5sum)" ]
+	# The sidecar: every input, every count, and the parts.
+	for key in documents tokens text_bytes invalid_utf8 empty; do
+		[ "$(sed 's/[,{]/\n/g' all.json | grep -m 1 "^\"$key\"")" = "$(sed 's/[,{]/\n/g' once.json | grep -m 1 "^\"$key\"")" ]
+	done
+	[ "$(grep -o '"inputs":\[[^]]*\]' all.json)" = "$(grep -o '"inputs":\[[^]]*\]' once.json)" ]
+	[ "$(grep -o '"parts":.*' all.json | grep -o '"path":"[^"]*","documents":[0-9]*' | tr '\n' ' ')" = '"path":"set.a","documents":3 "path":"set.b","documents":2 "path":"set.c","documents":240 ' ]
+	# Merging what was merged goes on.
+	moe-tokenize merge -q -o two all set.a
+	passes moe-tokenize verify -t tok.json two
+	says '248 documents'
+}
+
+@test "shards merge to the documents that one file has" {
+	printf 'one\ntwo\nthree\nfour\nfive\n' > lines
+	moe-tokenize encode -q -t tok.json --docs line --shards 3 -o part lines
+	moe-tokenize merge -q -o all part-0000?-of-00003.bin 2> err || status=$?
+	[ "$status" -eq 66 ]
+	grep -q 'a token file is named without .bin: part-00000-of-00003' err
+	moe-tokenize merge -q -o all part-00000-of-00003 part-00001-of-00003 part-00002-of-00003
+	passes moe-tokenize verify -t tok.json all
+	says '5 documents'
+	[ "$(moe-tokenize decode -t tok.json --docs line all | sort)" = "$(sort lines)" ]
+}
+
+@test "the same inputs merge once, others do not replace them without -f" {
+	three_sets
+	moe-tokenize merge -q -o all set.a set.b
+	passes moe-tokenize merge -o all set.a set.b
+	says 'all: up to date'
+	fails_with 73 moe-tokenize merge -o all set.b set.a
+	says 'all.json exists and was not made from these inputs; -f replaces it'
+	fails_with 73 moe-tokenize merge -o all set.a
+	moe-tokenize merge -qf -o all set.b set.a
+	passes moe-tokenize verify all
+	fails_with 2 moe-tokenize merge -f -o set.a set.a set.b
+	says 'set.a is one of the inputs'
+	fails_with 2 moe-tokenize merge set.a set.b
+	fails_with 66 moe-tokenize merge -o new set.a none
+	[ ! -e new.bin ]
+}
+
+@test "what does not fit together, or is damaged, is refused by name and leaves nothing" {
+	three_sets
+	moe-tokenize train -q --vocab-size 349 -o other.json text
+	moe-tokenize encode -q -t other.json -o set.o a
+	fails_with 65 moe-tokenize merge -o all set.a set.o
+	says 'set.o: encoded with another tokenizer than set.a'
+	fails_with 65 moe-tokenize merge -t other.json -o all set.a set.b
+	says 'set.a: encoded with another tokenizer than the vocabulary'
+	poke set.c.bin 100 3 2
+	fails_with 65 moe-tokenize merge -o all set.a set.c
+	says 'set.c.bin: bytes 0 to'
+	says 'checksum differs from set.c.json'
+	rm set.b.json
+	fails_with 65 moe-tokenize merge -o all set.a set.b
+	says 'set.b: no sidecar set.b.json'
+	says '--foreign takes'
+	sed -i 's/"eod":{"id":256/"eod":{"id":255/' set.a.json
+	moe-tokenize encode -q -t tok.json -o good a
+	fails_with 65 moe-tokenize merge -o all good set.a
+	says 'documents end with token 255, those of good with 256'
+	[ -z "$(find . -name 'all*' -o -name '.*moe-tmp')" ]
+}
+
+@test "foreign pairs merge as they are, and the index moves on" {
+	pair a 4 4 '2 1 2' '0 2 3' '1 2 3 4 256'
+	pair b 4 4 '1 3' '0 1 2' '70000 5 6 7'
+	passes moe-tokenize merge --foreign -o ab a b
+	says 'no sidecar is written: which vocabulary the ids are of'
+	[ ! -e ab.json ]
+	pair want 4 4 '2 1 2 1 3' '0 2 3 4 5' '1 2 3 4 256 70000 5 6 7'
+	same ab.bin want.bin
+	same ab.idx want.idx
+	passes moe-tokenize verify --structure ab
+	fails_with 73 moe-tokenize merge --foreign -o ab a b
+	says 'ab.bin exists without a sidecar'
+	# One mode a sequence, as multimodal sets have, stays with it.
+	printf '\001\002\003' >> a.idx
+	fails_with 65 moe-tokenize merge --foreign -f -o ab a b
+	says 'a has modes and b has none'
+	printf '\004\005' >> b.idx
+	moe-tokenize merge -q --foreign -f -o ab a b
+	printf '\001\002\003\004\005' >> want.idx
+	same ab.idx want.idx
+	pair c 8 2 '1' '0 1' '9'
+	fails_with 65 moe-tokenize merge --foreign -o bad c b
+	says 'b: i32, but c is u16; without a vocabulary (-t) neither can become the other'
+	pair d 4 4 '1' '0 2' '9'
+	fails_with 65 moe-tokenize merge --foreign -o bad d
+	says 'd.idx: the document index ends with 2, not with 1'
+}
+
+@test "foreign pairs of any width become a token file with the vocabulary" {
+	printf 'the times' | moe-tokenize encode -t tok.json > stream
+	n=$(($(stat -c %s stream) / 4))
+	ids=$(le 4 0 $n stream | tr '\n' ' ')
+	pair a 5 8 "$n 1" '0 2' "$ids 256"
+	pair b 4 4 "$((n + 1))" '0 1' "$ids 256"
+	printf 'the times\n' > line
+	moe-tokenize encode -q -t tok.json --docs line -o own line
+	moe-tokenize merge -q --foreign -t tok.json -o all a own b
+	printf 'the times\n%.0s' 1 2 3 > lines
+	moe-tokenize encode -q -t tok.json --docs line -o once lines
+	same all.bin once.bin
+	same all.idx once.idx
+	passes moe-tokenize verify -t tok.json all
+	passes moe-tokenize info --json all
+	says '"text_bytes":27'
+	says '"inputs":5'
+	passes moe-tokenize merge --foreign -t tok.json -o all a own b
+	says 'up to date'
+	# Ids that the vocabulary has not.
+	pair bad 4 4 '2' '0 1' '350 256'
+	fails_with 65 moe-tokenize merge --foreign -t tok.json -o new bad
+	says 'bad.bin: token 0: id 350 is beyond the vocabulary of 350 tokens'
+	pair bad 5 8 '2' '0 1' '4294967296 256'
+	fails_with 65 moe-tokenize merge --foreign -t tok.json -o new bad
+	# Documents without an end, among them empty ones in all places.
+	pair open 4 4 "0 $n 0 $((n + 1)) 0 0 $n" '0 1 2 3 4 5 6 7' "$ids $ids 256 $ids"
+	fails_with 65 moe-tokenize merge --foreign -t tok.json -o new open
+	says 'open.bin: document 0 does not end with the end-of-document token 256; --eod adds it'
+	passes moe-tokenize merge --foreign --eod -t tok.json -o new open
+	says 'new: 6 documents got an end-of-document token'
+	printf '\nthe times\n\nthe times\n\n\nthe times\n' > lines
+	moe-tokenize encode -qf -t tok.json --docs line -o once lines
+	same new.bin once.bin
+	same new.idx once.idx
+	fails_with 2 moe-tokenize merge --eod -o new2 own
+}
+
+@test "a merge whose disk fails at any call says so in one line and leaves what was there" {
+	need_preload fault
+	three_sets
+	mkdir out
+	moe-tokenize merge -q -o out/all set.a set.b
+	merge_to() { MOE_FAULT_DIR=$PWD/out LD_PRELOAD=$FAULT moe-tokenize merge -q -f -o out/all set.a set.b set.c; }
+	for kind in pwrite fsync rename open pread; do
+		for n in 1 2 3 4 5 6 7 8; do
+			status=0
+			MOE_FAULT=$kind:$n:EIO merge_to 2> err || status=$?
+			if [ "$status" -eq 0 ]; then
+				moe-tokenize verify -q out/all > /dev/null
+				moe-tokenize merge -qf -o out/all set.a set.b
+				continue
+			fi
+			[ "$status" -ge 66 ] && [ "$(wc -l < err)" -eq 1 ] || {
+				echo "$kind:$n: status $status: $(cat err)"
+				return 1
+			}
+			[ -z "$(find out -name '*moe-tmp')" ]
+			# A sidecar vouches for what is there, or there is none.
+			[ ! -e out/all.json ] || moe-tokenize verify -q out/all > /dev/null
+			moe-tokenize merge -qf -o out/all set.a set.b
+		done
+	done
+}

@@ -126,6 +126,13 @@ void fs_blob_free(struct fs_blob *b)
     *b = (struct fs_blob){ 0 };
 }
 
+/* Advice: that it cannot be taken changes nothing but the memory in use. */
+void fs_blob_forget(const struct fs_blob *b)
+{
+    if (b->mapped && b->data)
+        (void)madvise(b->data, b->size, MADV_DONTNEED);
+}
+
 int fs_pread(int fd, const char *path, void *buf, size_t n, uint64_t offset)
 {
     char *to = buf;

@@ -15,6 +15,8 @@ struct fs_blob { char *data; size_t size; _Bool mapped; };
 int fs_read(const char *path, struct fs_blob *out);         /* "-" is stdin */
 int fs_map(const char *path, struct fs_blob *out);          /* regular files only, else ERR_DATA */
 void fs_blob_free(struct fs_blob *b);
+/* Pages of a mapped file leave our memory; what is touched again is read again. */
+void fs_blob_forget(const struct fs_blob *b);
 
 /* Output that appears whole or not at all: written to a temporary sibling,
  * then fsync, rename, fsync of the directory by commit.  Until then an abort

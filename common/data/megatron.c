@@ -95,6 +95,12 @@ const struct megatron *megatron_of(const struct megatron_pair *p)
     return &p->m;
 }
 
+void megatron_forget(const struct megatron_pair *p)
+{
+    fs_blob_forget(&p->idx);
+    fs_blob_forget(&p->bin);
+}
+
 void megatron_close(struct megatron_pair *p)
 {
     if (p == NULL)

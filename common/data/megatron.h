@@ -38,6 +38,7 @@ int megatron_view(struct megatron *m, const char *idx_path, const struct fs_blob
 struct megatron_pair;
 int megatron_open(const char *prefix, struct megatron_pair **out);
 const struct megatron *megatron_of(const struct megatron_pair *p);
+void megatron_forget(const struct megatron_pair *p);    /* as fs_blob_forget() */
 void megatron_close(struct megatron_pair *p);           /* NULL is accepted */
 
 /* Sequences stand behind one another and fill .bin; documents ascend from 0 to

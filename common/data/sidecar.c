@@ -16,6 +16,20 @@ static void put_hashes(struct json_out *j, const char *key, const struct hash *h
     json_arr_end(j);
 }
 
+static void put_parts(struct json_out *j, const struct tokenfile_info *i)
+{
+    json_arr(j, "parts");
+    for (int k = 0; k < i->n_parts; k++) {
+        json_obj(j, NULL);
+        json_put_str(j, "path", i->parts[k].path);
+        json_put_int(j, "documents", i->parts[k].documents);
+        json_put_int(j, "tokens", i->parts[k].tokens);
+        json_put_str(j, "hash", i->parts[k].hash.hex);
+        json_obj_end(j);
+    }
+    json_arr_end(j);
+}
+
 char *sidecar_text(const struct sidecar *s, size_t *n)
 {
     const struct tokenfile_info *i = &s->info;
@@ -58,6 +72,8 @@ char *sidecar_text(const struct sidecar *s, size_t *n)
         json_obj_end(j);
     }
     json_arr_end(j);
+    if (i->n_parts > 0)
+        put_parts(j, i);
     json_obj_end(j);
     const char *text = json_text(j, n);
     char *copy = malloc(*n + 2);
@@ -133,6 +149,27 @@ static int get_lists(struct sidecar *s, const json_t *root, const char *path)
     return 0;
 }
 
+static int get_parts(struct sidecar *s, const json_t *root, const char *path)
+{
+    struct tokenfile_info *i = &s->info;
+    const json_t *parts = json_object_get(root, "parts");
+    if (parts == NULL)
+        return 0;
+    if (!json_is_array(parts))
+        return err_set(ERR_DATA, "%s: \"parts\": expected a list", path);
+    i->n_parts = (int)json_array_size(parts);
+    i->parts = arena_array(s->arena, (size_t)i->n_parts + 1, sizeof *i->parts);
+    for (int k = 0; k < i->n_parts; k++) {
+        const json_t *o = json_array_get(parts, (size_t)k);
+        struct tokenfile_part *p = &i->parts[k];
+        TRY(get_string(s, o, path, "path", &p->path));
+        TRY(get_count(o, path, "documents", INT64_MAX, &p->documents));
+        TRY(get_count(o, path, "tokens", INT64_MAX, &p->tokens));
+        TRY(get_hash(json_object_get(o, "hash"), path, "hash", &p->hash));
+    }
+    return 0;
+}
+
 /* The counters beside the two that are always there. */
 static int get_counters(struct sidecar *s, json_t *c, const char *path)
 {
@@ -186,7 +223,8 @@ static int get_all(struct sidecar *s, const json_t *root, const char *path)
         return err_set(ERR_DATA, "%s: \"chunk_bytes\" is 0", path);
     TRY(get_hashes(s, root, path, "bin", &s->bin, &s->n_bin));
     TRY(get_hashes(s, root, path, "idx", &s->idx, &s->n_idx));
-    return get_lists(s, root, path);
+    TRY(get_lists(s, root, path));
+    return get_parts(s, root, path);
 }
 
 int sidecar_read(const char *path, struct sidecar **out)

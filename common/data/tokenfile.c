@@ -66,7 +66,7 @@ int tokenfile_verify(const struct tokenfile *f)
     return sidecar_verify(s, s->bin, s->n_bin, f->bin_path, f->json_path, f->bin.data, f->bin.size);
 }
 
-static int check_all(struct tokenfile *f)
+static int check_all(struct tokenfile *f, uint64_t verify_max)
 {
     const struct sidecar *s = f->side;
     const struct tokenfile_info *i = &s->info;
@@ -77,7 +77,7 @@ static int check_all(struct tokenfile *f)
                        f->bin.size < want ? "truncated" : "too long", f->bin.size, (long long)i->tokens, i->dtype_bytes, (unsigned long long)want);
     TRY(check_documents(f));
     TRY(sidecar_verify(s, s->idx, s->n_idx, f->idx_path, f->json_path, f->idx.data, f->idx.size));
-    return f->bin.size <= TOKENFILE_VERIFY_MAX ? tokenfile_verify(f) : 0;
+    return f->bin.size <= verify_max ? tokenfile_verify(f) : 0;
 }
 
 int tokenfile_named(const char *prefix)
@@ -93,7 +93,7 @@ int tokenfile_named(const char *prefix)
     return 0;
 }
 
-int tokenfile_open(const char *prefix, struct tokenfile **out)
+static int open_and_check(const char *prefix, uint64_t verify_max, struct tokenfile **out)
 {
     int rc;
     *out = NULL;
@@ -113,12 +113,28 @@ int tokenfile_open(const char *prefix, struct tokenfile **out)
     TRY_OUT(rc, sidecar_read(f->json_path, &f->side));
     TRY_OUT(rc, fs_map(f->idx_path, &f->idx));
     TRY_OUT(rc, fs_map(f->bin_path, &f->bin));
-    TRY_OUT(rc, check_all(f));
+    TRY_OUT(rc, check_all(f, verify_max));
     *out = f;
     return 0;
 out:
     tokenfile_close(f);
     return rc;
+}
+
+int tokenfile_open(const char *prefix, struct tokenfile **out)
+{
+    return open_and_check(prefix, TOKENFILE_VERIFY_MAX, out);
+}
+
+int tokenfile_open_index(const char *prefix, struct tokenfile **out)
+{
+    return open_and_check(prefix, 0, out);
+}
+
+void tokenfile_forget(const struct tokenfile *f)
+{
+    fs_blob_forget(&f->idx);
+    fs_blob_forget(&f->bin);
 }
 
 void tokenfile_close(struct tokenfile *f)
@@ -149,6 +165,11 @@ void tokenfile_info_free(struct tokenfile_info *i)
 const struct tokenfile_info *tokenfile_about(const struct tokenfile *f)
 {
     return &f->side->info;
+}
+
+const struct sidecar *tokenfile_recorded(const struct tokenfile *f)
+{
+    return f->side;
 }
 
 const struct megatron *tokenfile_megatron(const struct tokenfile *f)

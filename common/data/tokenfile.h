@@ -67,10 +67,15 @@ struct tokenfile;
  * completes file names gives it. */
 int tokenfile_named(const char *prefix);
 int tokenfile_open(const char *prefix, struct tokenfile **out);
+/* As open, but .bin is not read at all: for a caller that will. */
+int tokenfile_open_index(const char *prefix, struct tokenfile **out);
 /* The hashes of .bin, which open leaves out when it is large. */
 int tokenfile_verify(const struct tokenfile *f);
+void tokenfile_forget(const struct tokenfile *f);       /* as fs_blob_forget() */
 void tokenfile_close(struct tokenfile *f);              /* NULL is accepted */
 const struct tokenfile_info *tokenfile_about(const struct tokenfile *f);
+struct sidecar;
+const struct sidecar *tokenfile_recorded(const struct tokenfile *f);
 struct megatron;
 const struct megatron *tokenfile_megatron(const struct tokenfile *f);
 const char *tokenfile_prefix(const struct tokenfile *f);

@@ -14,6 +14,8 @@
 #define TOKENFILE_VERIFY_MAX (1ull << 30)
 
 struct tokenfile_input { char *path; uint64_t bytes; struct hash hash; };
+/* A token file that was merged into this one. */
+struct tokenfile_part { char *path; int64_t documents, tokens; struct hash hash; };
 struct tokenfile_counter { char *name; int64_t n; };
 
 /* What the sidecar says. */
@@ -32,6 +34,7 @@ struct tokenfile_info {
     int64_t invalid_utf8, empty;        /* invalid bytes; documents without text */
     struct tokenfile_counter *more; int n_more;     /* other counters */
     struct tokenfile_input *inputs; int n_inputs;
+    struct tokenfile_part *parts; int n_parts;      /* of a merged file, in order; else none */
 };
 
 #endif

@@ -40,7 +40,7 @@ _Bool tokenize_has_sidecar(const char *prefix)
 
 int main(int argc, char **argv)
 {
-    const struct opt_cmd cmds[] = { tokenize_encode_cmd, tokenize_decode_cmd, tokenize_train_cmd, tokenize_info_cmd, tokenize_import_cmd, tokenize_export_cmd, tokenize_verify_cmd, tokenize_stats_cmd };
+    const struct opt_cmd cmds[] = { tokenize_encode_cmd, tokenize_decode_cmd, tokenize_train_cmd, tokenize_info_cmd, tokenize_import_cmd, tokenize_export_cmd, tokenize_verify_cmd, tokenize_stats_cmd, tokenize_merge_cmd };
 
     return opt_main("moe-tokenize", "text to token files and back", cmds, (int)(sizeof cmds / sizeof *cmds), argc, argv);
 }

@@ -7,7 +7,7 @@
 #include "tok/vocab.h"
 
 extern const struct opt_cmd tokenize_encode_cmd, tokenize_decode_cmd, tokenize_train_cmd, tokenize_info_cmd,
-    tokenize_import_cmd, tokenize_export_cmd, tokenize_verify_cmd, tokenize_stats_cmd;
+    tokenize_import_cmd, tokenize_export_cmd, tokenize_verify_cmd, tokenize_stats_cmd, tokenize_merge_cmd;
 
 /* A text: mapped when it is a regular file, read otherwise; "-" is stdin. */
 int tokenize_text(const char *path, struct fs_blob *out);
