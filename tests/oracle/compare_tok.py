@@ -3,7 +3,9 @@
 
 Promises: one line per check, `ok`, `not ok` with the first difference, or `skip` with the reason; a last line
 `N passed, N failed, N skipped`.  ORACLE_TOKENIZERS names the folder of *.tokenizer.json.zst, ORACLE_UDHR that of the
-texts, ORACLE_TEXT further files to encode, ORACLE_SEEDS how many random tokenizers (100).
+texts, ORACLE_TEXT further files to encode, ORACLE_SEEDS how many random tokenizers (100), ORACLE_MB how many megabytes
+each vocabulary is held to beyond the small texts (0): languages, code, the files of ORACLE_TEXT, emoji, controls, every
+byte as a character, random characters, in documents of all sizes.
 
 Refuses: the network, and writing anywhere but in a temporary folder.
 """
@@ -75,11 +77,61 @@ def texts():
     yield "special", "a<|endoftext|>b <think> x</think><｜fim▁begin｜> <tool_call>\n <s> </s> [INST] a\n  "
 
 
+def documents(megabytes):
+    """Many documents: parts of what there is in turn, and random ones between them."""
+    rnd = random.Random(11)
+    small = list(texts())
+    sources = [t for n, t in small if n in ("languages", "code")]
+    for p in os.environ.get("ORACLE_TEXT", "").split():
+        with open(p, encoding="utf-8", errors="replace", newline="") as f:
+            sources.append(f.read(megabytes << 20))
+    assigned = [chr(c) for c in range(0x110000) if unicodedata.category(chr(c)) not in ("Cs", "Cn")]
+    emoji = [c for c in assigned if 0x1f300 <= ord(c) < 0x1fb00] + ["\u200d", "\ufe0f", "\u20e3"]
+    at, left, turn = [0] * len(sources), megabytes * 1000000, 0
+    while left > 0:
+        n = rnd.choice([3, 40, 1000, 20000, 200000, 200000])
+        turn += 1
+        if turn % 4:        # three of four are text; each source in proportion to its length
+            i = rnd.choices(range(len(sources)), [min(len(s), 20 << 20) for s in sources])[0]
+            at[i] = at[i] if at[i] + n <= len(sources[i]) else rnd.randrange(max(1, len(sources[i]) - n))
+            doc = sources[i][at[i]:at[i] + n]
+            at[i] += n
+        else:
+            alphabet = rnd.choice([assigned, emoji, tok_cases.ALPHABET, [chr(b) for b in range(256)], [chr(b) for b in range(128)]])
+            doc = "".join(rnd.choices(alphabet, k=min(n, 20000)))
+        left -= len(doc.encode())
+        yield doc
+
+
+def in_bulk(args, encode, megabytes):
+    """All documents at once as lines of JSON, by the fast way on two threads."""
+    with tempfile.TemporaryDirectory() as tmp:
+        path, prefix = os.path.join(tmp, "docs.jsonl"), os.path.join(tmp, "ids")
+        with open(path, "w", encoding="ascii") as f:
+            for doc in documents(megabytes):
+                f.write(json.dumps({"text": doc}) + "\n")
+        done = subprocess.run([PROGRAM, "encode", "-q", "-j", "2", "--docs", "jsonl", "-o", prefix, *args, path], capture_output=True, check=False)
+        if done.returncode:
+            raise Differs(done.stderr.decode(errors="replace").strip())
+        with open(prefix + ".idx", "rb") as f:
+            head = f.read(34)
+            n = struct.unpack("<q", head[18:26])[0]
+            lengths = struct.unpack(f"<{n}i", f.read(4 * n))
+            width = {4: "i", 8: "H"}[head[17]]
+        with open(prefix + ".bin", "rb") as f:
+            for i, (doc, length) in enumerate(zip(documents(megabytes), lengths, strict=True)):
+                got = struct.unpack(f"<{length}{width}", f.read(length * struct.calcsize(width)))
+                same(f"document {i} of {megabytes} MB: {doc[:60]!r}", encode(doc), list(got[:-1]))
+
+
 def every_text(args, encode):
     for name, text in texts():
         want = encode(text)
         for slow in ([], ["--slow"]):
             same(" ".join([name, *slow]), want, ours([*args, *slow], text))
+    megabytes = int(os.environ.get("ORACLE_MB", "0"))
+    if megabytes:
+        in_bulk(args, encode, megabytes)
 
 
 def real(name):
@@ -105,12 +157,14 @@ def sp_model(name):
     return check
 
 
-def tekken(_):
-    path = os.path.join(MISTRAL, "tekken_240718.json")
-    if not os.path.exists(path):
-        raise Skip("this mistral-common has no tekken_240718.json")
-    t = Tekkenizer.from_file(path)
-    every_text(["-t", path], lambda x: t.encode(x, False, False))
+def tekken(name):
+    def check(_):
+        path = os.path.join(MISTRAL, name)
+        if not os.path.exists(path):
+            raise Skip(f"this mistral-common has no {name}")
+        t = Tekkenizer.from_file(path)
+        every_text(["-t", path], lambda x: t.encode(x, False, False))
+    return check
 
 
 def scheme(name):
@@ -167,8 +221,9 @@ def golden(tmp):
 CHECKS = [("the packages make the golden cases again", golden), ("random tokenizers of tokenizers", random_tokenizers)]
 CHECKS += [(f"tokenizers and {n}", real(n)) for n in ("qwen3", "deepseek_v3", "gptoss")]
 CHECKS += [(f"tiktoken and the scheme {n}", scheme(n)) for n in make_tok_cases.SCHEMES]
-CHECKS += [("mistral-common and tekken.json", tekken)]
-CHECKS += [(f"sentencepiece and {n}", sp_model(n)) for n in ("tokenizer.model.v1", "mistral_instruct_tokenizer_240323.model.v3")]
+CHECKS += [(f"mistral-common and {n}", tekken(n)) for n in ("tekken_240718.json", "tekken_240911.json")]
+CHECKS += [(f"sentencepiece and {n}", sp_model(n)) for n in ("tokenizer.model.v1", "mistral_instruct_tokenizer_240323.model.v3",
+                                                          "mistral_instruct_tokenizer_241114.model.v7")]
 
 
 def main(argv):
