@@ -109,7 +109,7 @@ _Bool tok_encoder_is_fast(const struct tok_encoder *e)
 
 size_t tok_encoder_cut(const struct tok_encoder *e, const uint8_t *s, size_t n, size_t from)
 {
-    return e->fast != NULL && !e->how.template && tok_fast_parts(e->fast) ? tok_fast_cut(e->fast, s, n, from) : n;
+    return e->fast != NULL && !e->how.template ? tok_fast_cut(e->fast, s, n, from) : n;
 }
 
 static int encode_part(const struct tok_encoder *e, struct worker *w, struct part *p)
@@ -142,7 +142,7 @@ static int add_part(struct tok_encoder *e, struct part p)
     return 0;
 }
 
-static int plan_parts(struct tok_encoder *e, const struct tok_span *docs, int64_t n_docs)
+static int plan_parts(struct tok_encoder *e, _Bool goes_on, const struct tok_span *docs, int64_t n_docs)
 {
     e->n_parts = 0;
     for (int64_t d = 0; d < n_docs; d++) {
@@ -151,7 +151,7 @@ static int plan_parts(struct tok_encoder *e, const struct tok_span *docs, int64_
             size_t end = n;
             if (e->fast != NULL && n - pos > PART_BYTES + PART_BYTES / 2)
                 end = tok_fast_cut(e->fast, docs[d].s, n, pos + PART_BYTES);
-            TRY(add_part(e, (struct part){ .s = docs[d].s + pos, .n = end - pos, .doc = d, .begins_doc = pos == 0, .ends_doc = end == n }));
+            TRY(add_part(e, (struct part){ .s = docs[d].s + pos, .n = end - pos, .doc = d, .begins_doc = pos == 0 && !(d == 0 && goes_on), .ends_doc = end == n }));
             pos = end;
         } while (pos < n);
     }
@@ -240,8 +240,14 @@ static int encode_parts(struct tok_encoder *e)
 int tok_encode(struct tok_encoder *e, const struct tok_span *docs, int64_t n_docs,
                const int32_t **ids, const int64_t **ends, uint64_t *invalid)
 {
+    return tok_encode_on(e, 0, docs, n_docs, ids, ends, invalid);
+}
+
+int tok_encode_on(struct tok_encoder *e, _Bool goes_on, const struct tok_span *docs, int64_t n_docs,
+                  const int32_t **ids, const int64_t **ends, uint64_t *invalid)
+{
     size_t total = 0, k = 0;
-    TRY(plan_parts(e, docs, n_docs));
+    TRY(plan_parts(e, goes_on, docs, n_docs));
     TRY(encode_parts(e));
     for (size_t i = 0; i < e->n_parts; i++)
         total += e->parts[i].n_ids;
@@ -264,5 +270,34 @@ int tok_encode(struct tok_encoder *e, const struct tok_span *docs, int64_t n_doc
     }
     *ids = e->ids;
     *ends = e->ends;
+    return 0;
+}
+
+static void rest_of(int32_t to[4], const int32_t *ids, int64_t from, int64_t end)
+{
+    for (int i = 0; i < 4; i++)
+        to[i] = from + i < end ? ids[from + i] : -1;
+}
+
+_Bool tok_encode_differ(const struct tok_encoder *e, int64_t n_docs, const int32_t *ids_a, const int64_t *ends_a,
+                        const int32_t *ids_b, const int64_t *ends_b, struct tok_difference *out)
+{
+    int64_t a = 0, b = 0;
+    *out = (struct tok_difference){ 0 };
+    for (; out->doc < n_docs; a = ends_a[out->doc], b = ends_b[out->doc++]) {
+        int64_t end_a = ends_a[out->doc], end_b = ends_b[out->doc];
+        if (end_a - a == end_b - b && (end_a == a || memcmp(ids_a + a, ids_b + b, (size_t)(end_a - a) * sizeof *ids_a) == 0))
+            continue;
+        while (a < end_a && b < end_b && ids_a[a] == ids_b[b]) {
+            size_t n = 0;
+            tok_vocab_bytes(e->v, ids_a[a++], &n);
+            out->byte += n;
+            out->token++;
+            b++;
+        }
+        rest_of(out->a, ids_a, a, end_a);
+        rest_of(out->b, ids_b, b, end_b);
+        return 1;
+    }
     return 0;
 }

@@ -39,9 +39,22 @@ struct tok_span { const uint8_t *s; size_t n; };
 int tok_encode(struct tok_encoder *e, const struct tok_span *docs, int64_t n_docs,
                const int32_t **ids, const int64_t **ends, uint64_t *invalid);
 
+/* The same, where the first of the texts is the rest of one that was cut (goes_on). */
+int tok_encode_on(struct tok_encoder *e, _Bool goes_on, const struct tok_span *docs, int64_t n_docs,
+                  const int32_t **ids, const int64_t **ends, uint64_t *invalid);
+
 /* The first place at or after from (0 < from) where a text may be given to
- * tok_encode in two parts without a change of ids; n when there is none. */
+ * tok_encode and tok_encode_on in two parts without a change of ids; n when there is none. */
 size_t tok_encoder_cut(const struct tok_encoder *e, const uint8_t *s, size_t n, size_t from);
+
+/* Where two results for the same texts part: the first such text, its token, and the byte
+ * of the text where that begins, as far as the tokens before it tell (a normalizer may have
+ * moved it).  a and b: the ids from there on, -1 behind the last. */
+struct tok_difference { int64_t doc, token; size_t byte; int32_t a[4], b[4]; };
+
+/* False when there is none. */
+_Bool tok_encode_differ(const struct tok_encoder *e, int64_t n_docs, const int32_t *ids_a, const int64_t *ends_a,
+                        const int32_t *ids_b, const int64_t *ends_b, struct tok_difference *out);
 
 /* Writes the longest prefix of whole UTF-8 characters: what a terminal can
  * show now.  The rest (at most 3 bytes) waits for the next ids. */

@@ -408,8 +408,3 @@ int tok_fast_run(const struct tok_fast *f, struct tok_fast_mem *w, const uint8_t
 {
     return run_level(f, w, 0, (struct tok_str){ s, n }, begins, !begins, out, invalid);
 }
-
-_Bool tok_fast_parts(const struct tok_fast *f)
-{
-    return !f->spaces || f->space.prefix == TOK_SPACE_NEVER;
-}

@@ -24,8 +24,6 @@ void tok_fast_mem_free(struct tok_fast_mem *w);
 /* Appends the ids of a text, or of a part of one that begins where it was cut. */
 int tok_fast_run(const struct tok_fast *f, struct tok_fast_mem *w, const uint8_t *s, size_t n, _Bool begins, struct tok_ids *out, uint64_t *invalid);
 
-/* True when a part need not be told from a text. */
-_Bool tok_fast_parts(const struct tok_fast *f);
 
 /* As tok_encoder_cut(). */
 size_t tok_fast_cut(const struct tok_fast *f, const uint8_t *s, size_t n, size_t from);

@@ -5,6 +5,7 @@
  * takes a slab in its turn is to append bytes. */
 #include "corpus.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -16,7 +17,7 @@
 #include "tok/text_team.h"
 
 /* What a thread made of the documents of one key. */
-struct packed { unsigned char *ids; size_t cap, n; int64_t *length, *bytes; size_t cap_rows; int64_t invalid; };
+struct packed { unsigned char *ids; size_t cap, n; int64_t *length, *bytes; size_t cap_rows; int64_t invalid; _Bool differs; struct tok_difference difference; };
 
 struct crew {
     struct corpus *c;
@@ -28,6 +29,7 @@ struct crew {
     struct packed *slot;                /* [slots][n_keys] */
     struct progress *progress;
     uint64_t before;                    /* bytes that an earlier run has done: no part of the rate */
+    int64_t rows_before;                /* of this input, in slabs that are taken */
     int64_t *counts;                    /* [n_keys + TEXT_N_KINDS], for a mark */
 };
 
@@ -54,19 +56,33 @@ static int room(void *p, size_t *cap, size_t n, size_t size)
     return err_sys(ERR_IO, "memory for %zu tokens", n);
 }
 
-/* Names the first text, and in it the first id, that differs. */
-static int compare(struct crew *w, int thread, const struct tok_span *span, int64_t n, const int32_t *ids, const int64_t *ends)
+static int compare(struct crew *w, int thread, struct packed *p, const struct tok_span *span, int64_t n, const int32_t *ids, const int64_t *ends)
 {
     const int32_t *ids2;
     const int64_t *ends2;
-    int64_t begin = 0;
     uint64_t invalid = 0;
     TRY(tok_encode(w->other[thread], span, n, &ids2, &ends2, &invalid));
-    for (int64_t i = 0; i < n; begin = ends[i++])
-        for (int64_t k = begin; k < ends[i] || k < ends2[i]; k++)
-            if (k >= ends[i] || k >= ends2[i] || ids[k] != ids2[k])
-                return err_set(ERR_NO, "the two ways differ in a stretch of %zu bytes, at its token %lld", span[i].n, (long long)(k - begin));
+    p->differs = tok_encode_differ(w->e[thread], n, ids, ends, ids2, ends2, &p->difference);
     return 0;
+}
+
+static const char *list(char buf[64], const int32_t ids[4])
+{
+    size_t n = 0;
+    for (int i = 0; i < 4 && ids[i] >= 0; i++)
+        n += (size_t)snprintf(buf + n, 64 - n, "%s%d", i > 0 ? " " : "", (int)ids[i]);
+    return n > 0 ? buf : "none";
+}
+
+/* The difference that comes first in the text, when slabs are taken in their order. */
+static int differs(const struct crew *w, const struct packed *p, const struct text_slab *b, int key)
+{
+    const struct tok_difference *d = &p->difference;
+    char fast[64], slow[64], of_key[80] = "";
+    if (w->n_keys > 1)
+        snprintf(of_key, sizeof of_key, ", key \"%.60s\"", w->c->how.keys[key]);
+    return err_set(ERR_NO, "%s: document %lld%s, about byte %zu, token %lld: the fast way gives %s, the slow way %s", w->c->paths[b->input],
+                   (long long)(w->rows_before + d->doc + 1), of_key, d->byte, (long long)d->token, list(fast, d->a), list(slow, d->b));
 }
 
 static int pack(struct crew *w, struct packed *p, const struct tok_span *span, int64_t n, const int32_t *ids, const int64_t *ends, _Bool ends_doc)
@@ -109,9 +125,9 @@ static int work(void *arg, int thread, int slot, const struct text_slab *b)
                 w->span[thread][i] = b->doc[i * n_keys + k];
             span = w->span[thread];
         }
-        int rc = tok_encode(w->e[thread], span, b->n_rows, &ids, &ends, &invalid);
+        int rc = tok_encode_on(w->e[thread], !b->begins_doc, span, b->n_rows, &ids, &ends, &invalid);
         if (rc == 0 && w->c->other != NULL)
-            rc = compare(w, thread, span, b->n_rows, ids, ends);
+            rc = compare(w, thread, p, span, b->n_rows, ids, ends);
         if (rc == 0)
             rc = pack(w, p, span, b->n_rows, ids, ends, b->ends_doc);
         if (rc < 0)
@@ -140,11 +156,16 @@ static int take(void *arg, int slot, const struct text_slab *b)
     struct corpus *c = w->c;
     struct packed *p = &w->slot[slot * w->n_keys];
     int n_keys = b->docs == TEXT_JSONL ? w->n_keys : 1;
+    if (b->first)
+        w->rows_before = 0;
     for (int k = 0; k < n_keys; k++) {
+        if (p[k].differs)
+            return differs(w, &p[k], b, k);
         c->invalid[k] += p[k].invalid;
         for (int64_t i = 0; i < b->n_rows; i++)
             c->text_bytes += p[k].bytes[i];
     }
+    w->rows_before += b->n_rows;
     TRY(put(w, p, b));
     progress_set(w->progress, text_source_stored(w->source) - w->before);
     for (int k = 0; k < n_keys; k++)
@@ -237,7 +258,7 @@ int corpus_run(struct corpus *c)
     double begun = now();
     int rc;
     w.dtype_bytes = c->outputs != NULL ? tokenfile_dtype_bytes(c->vocab_size) : 4;
-    c->how.cut = cut;
+    c->how.cut = c->other == NULL ? cut : NULL;         /* the slow way sees whole texts */
     c->how.cut_arg = c->e;
     TRY_OUT(rc, crew_new(&w));
     if (c->outputs != NULL)

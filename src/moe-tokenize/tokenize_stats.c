@@ -139,7 +139,7 @@ static int measure_slab(struct reader *r, const struct text_slab *b, int n_keys,
     const int64_t *ends;
     uint64_t invalid = 0;
     int64_t n = b->n_rows * n_keys, begin = 0;
-    TRY(tok_encode(r->e, b->doc, n, &ids, &ends, &invalid));
+    TRY(tok_encode_on(r->e, !b->begins_doc, b->doc, n, &ids, &ends, &invalid));
     to->invalid += (int64_t)invalid;
     for (int64_t i = 0; i < n; begin = ends[i++])
         tok_meter_add(r->meter, b->doc[i].s, b->doc[i].n, ids + begin, ends[i] - begin, i + 1 < n || b->ends_doc, &to->m);
