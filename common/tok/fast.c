@@ -33,6 +33,7 @@ struct tok_fast {
     const struct tok_finder *finder[2]; /* in the raw and in the normalized text; NULL: nothing to find */
     _Bool specials, cuts, nfc, spaces;
     struct tok_space space;     /* when spaces: split is the one in it */
+    int32_t symbol[0x800];      /* ids of characters below U+0800; -1: no token */
 };
 
 struct tok_fast_mem {
@@ -94,6 +95,10 @@ int tok_fast_new(const struct tok_vocab *v, const struct tok_slow *ref, _Bool sp
     if (split == NULL) {
         f->space = space;
         f->split = &f->space.split;
+        for (uint32_t c = 0; c < 0x800; c++) {
+            uint8_t s[4];
+            f->symbol[c] = tok_bpe_find(f->model, s, tok_char_put(c, s));
+        }
         f->spaces = 1;
         f->nfc = 0;
         /* Behind a token that is found the prefix comes anew, and a part does not see it. */
@@ -155,6 +160,27 @@ static int32_t whole(const struct tok_fast *f, struct tok_fast_mem *w, const uin
     return tok_bpe_find(f->model, w->shown.p, tok_bytes_show(s, n, (char *)w->shown.p));
 }
 
+/* The symbols of a short word whose characters are all tokens, merged to tokens; 0: it is not so. */
+static size_t merge_symbols(const struct tok_fast *f, const uint8_t *s, size_t n, int32_t *ids)
+{
+    size_t k = 0;
+    uint32_t c;
+    if (f->v->ignore_merges || f->v->n_frozen > 0)
+        return 0;
+    for (size_t i = 0, len; i < n; i += len) {
+        len = (size_t)tok_utf8_char(s + i, n - i, &c);
+        int32_t id = c < 0x800 ? f->symbol[c] : tok_bpe_find(f->model, s + i, len);
+        if (id < 0 || id >= f->v->size || k == TOK_SCAN_MAX)
+            return 0;
+        ids[k++] = id;
+    }
+    k = tok_merge_scan(f->pairs, ids, k);
+    for (size_t i = 0; i < k; i++)
+        if (ids[i] >= f->v->size)
+            return 0;
+    return k;
+}
+
 /* A word of a vocabulary without a split, with its spaces as they are shown; with a
  * prefix or without.  There are at most n ids, and one for the prefix. */
 static int merge_word(const struct tok_fast *f, struct tok_fast_mem *w, const uint8_t *s, size_t n, _Bool prefix, struct tok_ids *out)
@@ -169,7 +195,13 @@ static int merge_word(const struct tok_fast *f, struct tok_fast_mem *w, const ui
         if (p != NULL)
             tok_buf_put(&w->shown, SPACE_SHOWN, 3);
     }
-    return tok_bpe_run(f->model, &w->slow, w->shown.p, w->shown.n, 0, out);
+    int32_t ids[TOK_SCAN_MAX];
+    size_t got = merge_symbols(f, w->shown.p, w->shown.n, ids);
+    if (got == 0)
+        return tok_bpe_run(f->model, &w->slow, w->shown.p, w->shown.n, 0, out);
+    for (size_t i = 0; i < got; i++)
+        tok_ids_put(out, ids[i]);
+    return 0;
 }
 
 static int merge_piece(const struct tok_fast *f, struct tok_fast_mem *w, const uint8_t *s, size_t n, int32_t *out, size_t *n_out)

@@ -67,8 +67,8 @@ def texts():
                         ("given", os.environ.get("ORACLE_TEXT", "").split())):
         text = ""
         for p in paths:
-            with open(p, encoding="utf-8", newline="") as f:
-                text += f.read()
+            with open(p, encoding="utf-8", errors="replace", newline="") as f:
+                text += f.read(100000)          # at once; documents() has the rest
         if text:
             yield name, text
     assigned = [chr(c) for c in range(0x110000) if unicodedata.category(chr(c)) not in ("Cs", "Cn")]

@@ -224,6 +224,54 @@ static void an_entry_with_an_inner_space_forbids_cutting_at_spaces(void **state)
     tok_vocab_free(v);
 }
 
+static void the_first_difference_is_named(void **state)
+{
+    (void)state;
+    static const int32_t a[] = { 1, 2, 3, 4, 5, 6, 7, 8 }, b[] = { 1, 2, 3, 4, 9, 6, 7, 8 };
+    static const int64_t ends_a[] = { 2, 3, 8 }, ends_b[] = { 2, 4, 8 };
+    struct tok_vocab *v;
+    struct tok_encoder *e;
+    struct tok_difference d;
+    assert_int_equal(tok_vocab_load("tests/golden/tok/tokenizer.json", &v), 0);
+    assert_int_equal(tok_encoder_new(v, &(struct tok_how){ .threads = 1 }, &e), 0);
+    assert_false(tok_encode_differ(e, 3, a, ends_a, a, ends_a, &d));
+    assert_true(tok_encode_differ(e, 3, a, ends_a, b, ends_a, &d));
+    assert_true(d.doc == 2 && d.token == 1 && d.byte == 1 && d.a[0] == 5 && d.b[0] == 9 && d.a[3] == 8);
+    assert_true(tok_encode_differ(e, 3, a, ends_a, a, ends_b, &d));
+    assert_true(d.doc == 1 && d.token == 1 && d.a[0] == -1 && d.b[0] == 4 && d.b[1] == -1);
+    tok_encoder_free(e);
+    tok_vocab_free(v);
+}
+
+/* Long texts given in parts, each after the first as one that goes on. */
+static void parts_of_a_text_have_the_ids_of_the_whole(void **state)
+{
+    (void)state;
+    static uint8_t s[TEXT];
+    struct tok_vocab *v = parse(words_file(words_vocab(1, 0, NULL), PREPEND, NULL));
+    struct tok_encoder *e, *whole;
+    const int32_t *ids, *all;
+    const int64_t *ends;
+    uint64_t bad = 0;
+    int64_t k = 0, parts = 0;
+    size_t n = make_text(s, TEXT, 1);
+    assert_int_equal(tok_encoder_new(v, &(struct tok_how){ .threads = 1 }, &e), 0);
+    assert_int_equal(tok_encoder_new(v, &(struct tok_how){ .threads = 1, .slow = 1 }, &whole), 0);
+    assert_int_equal(tok_encode(whole, &(struct tok_span){ s, n }, 1, &all, &ends, &bad), 0);
+    int64_t total = ends[0];
+    for (size_t pos = 0, end; pos < n; pos = end, parts++) {
+        end = n - pos > 1 ? pos + tok_encoder_cut(e, s + pos, n - pos, 1 + (n - pos < 5000 ? 0 : 5000)) : n;
+        assert_int_equal(tok_encode_on(e, pos > 0, &(struct tok_span){ s + pos, end - pos }, 1, &ids, &ends, &bad), 0);
+        assert_memory_equal(ids, all + k, (size_t)ends[0] * sizeof *ids);
+        k += ends[0];
+    }
+    assert_int_equal(k, total);
+    assert_true(parts > 10);
+    tok_encoder_free(e);
+    tok_encoder_free(whole);
+    tok_vocab_free(v);
+}
+
 /* Each took hours in some program.  Ten seconds are a hundred times what it needs. */
 static void a_megabyte_of_one_thing_takes_a_moment(void **state)
 {
@@ -269,6 +317,8 @@ int main(void)
         cmocka_unit_test(every_split_gives_the_ids_of_the_slow_way),
         cmocka_unit_test(words_without_a_split_give_the_ids_of_the_slow_way),
         cmocka_unit_test(an_entry_with_an_inner_space_forbids_cutting_at_spaces),
+        cmocka_unit_test(the_first_difference_is_named),
+        cmocka_unit_test(parts_of_a_text_have_the_ids_of_the_whole),
         cmocka_unit_test(a_megabyte_of_one_thing_takes_a_moment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
