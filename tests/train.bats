@@ -190,6 +190,49 @@ cut() {
 	grep -q '"nonfinite":\["' run2/metrics.jsonl
 }
 
+@test "two ranks: a stop is called by the signal that the user sent, and a killed rank leaves a run that failed" {
+	command -v mpirun > /dev/null 2>&1 || skip "mpirun is not installed (mpi)"
+	moe-train --version | grep -q 'mpi=' || skip "built without MPI (mpi)"
+	[ -z "${MOE_SAN-}" ] || skip "MPI under a sanitizer reports its own leaks (mpi)"
+	for how in INT:130 TERM:75 HUP:75 USR1:75; do
+		rm -rf run
+		moe-train run --ranks 2 -q -j 1 --peak 100 -c tiny.yaml -o run mesh.ep=2 train.steps=1000000 < /dev/null > rows 2> log 3>&- &
+		pid=$!
+		wait_for 30 test -e run/latest
+		kill "-${how%:*}" $pid
+		status=0
+		wait $pid || status=$?
+		[ $status -eq "${how#*:}" ]
+		grep -q "stopped by SIG${how%:*}$" log
+	done
+	rm -r run
+	moe-train run --ranks 2 -q -j 1 --peak 100 -c tiny.yaml -o run mesh.ep=2 train.steps=1000000 < /dev/null > rows 2> log 3>&- &
+	pid=$!
+	wait_for 30 test -e run/latest
+	kill -9 "$(sed -n 's/.*"pid":\([0-9]*\).*/\1/p' run/lock)"
+	status=0
+	wait $pid || status=$?
+	[ $status -eq 69 ]
+	passes moe-train status run
+	says 'run: failed, step '
+}
+
+@test "data that is cut short under a run is one line with its name and 65, and the run goes on when it is back" {
+	[ -z "${MOE_SAN-}" ] || skip "a sanitizer takes the signal itself"
+	cp train.bin whole
+	moe-train run -j 2 --peak 100 -c tiny.yaml -o run train.steps=1000000 checkpoint.every=5 optim.schedule.kind=constant > rows 2> log 3>&- &
+	pid=$!
+	wait_for 20 test -e run/latest
+	: > train.bin
+	status=0
+	wait $pid || status=$?
+	[ $status -eq 65 ]
+	[ "$(tail -n 1 log)" = 'moe-train: train.bin: was cut short while it was being read' ]
+	passes moe-ckpt verify run
+	cp whole train.bin
+	passes train run train.steps="$(($(readlink run/latest | sed 's/.*step-0*//') + 2))" optim.schedule.kind=constant
+}
+
 @test "rows, evaluation and heartbeat are there and read as JSON" {
 	need jq
 	jq -e -s 'map(select(.schema == "moe.metrics/1")) | length == 9 and all(.[]; (.load_max_mean | length) == 2 and .mem_planned == .mem_used)' "$STRAIGHT/metrics.jsonl"

@@ -17,6 +17,7 @@
 
 #include "base/arena.h"
 #include "base/err.h"
+#include "base/mapguard.h"
 
 int fs_no_input(const char *path)
 {
@@ -106,10 +107,12 @@ int fs_map(const char *path, struct fs_blob *out)
         rc = err_set(ERR_DATA, "%s: not a regular file", path);
     } else if (st.st_size > 0) {
         void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (p == MAP_FAILED)
+        if (p == MAP_FAILED) {
             rc = err_sys(ERR_IO, "%s: cannot map", path);
-        else
+        } else {
             *out = (struct fs_blob){ p, (size_t)st.st_size, 1 };
+            mapguard_add(p, (size_t)st.st_size, path);
+        }
     }
     close(fd);
     return rc;
@@ -119,10 +122,12 @@ void fs_blob_free(struct fs_blob *b)
 {
     if (!b->data)
         return;
-    if (b->mapped)
+    if (b->mapped) {
+        mapguard_remove(b->data);
         munmap(b->data, b->size);
-    else
+    } else {
         free(b->data);
+    }
     *b = (struct fs_blob){ 0 };
 }
 

@@ -13,7 +13,7 @@
  * it was read.  fs_map() is read-only and private; an empty file maps to NULL, 0. */
 struct fs_blob { char *data; size_t size; _Bool mapped; };
 int fs_read(const char *path, struct fs_blob *out);         /* "-" is stdin */
-int fs_map(const char *path, struct fs_blob *out);          /* regular files only, else ERR_DATA */
+int fs_map(const char *path, struct fs_blob *out);          /* regular files only, else ERR_DATA; see mapguard.h */
 void fs_blob_free(struct fs_blob *b);
 /* Pages of a mapped file leave our memory; what is touched again is read again. */
 void fs_blob_forget(const struct fs_blob *b);

@@ -151,18 +151,18 @@ int ckpt_room(const char *dir, uint64_t tensor_bytes, int64_t n_tensors)
 {
     /* Per tensor: name, type and shape in header, manifest and index; per part
      * a hash.  The rest is configuration and tokenizer. */
-    uint64_t need = tensor_bytes + (uint64_t)n_tensors * 1024 + tensor_bytes / (1 << 20) * 2 + (32u << 20), have;
+    uint64_t beside = (uint64_t)n_tensors * 1024 + tensor_bytes / (1 << 20) * 2 + (32u << 20), have;
     struct arena *a = arena_new();
     const char *at = dir;
-    char need_text[32], have_text[32];
+    char tensors[32], rest[32], left[32];
     int rc;
 
     while (!fs_is_dir(at) && strcmp(at, ".") && strcmp(at, "/"))
         at = fs_parent(a, at);
     rc = fs_free_bytes(at, &have);
-    if (rc == 0 && have < need)
-        rc = err_set(ERR_CREATE, "%s: a checkpoint needs %s, only %s are free", dir,
-                     units_bytes(need_text, (double)need), units_bytes(have_text, (double)have));
+    if (rc == 0 && have < tensor_bytes + beside)
+        rc = err_set(ERR_CREATE, "%s: a checkpoint has %s of tensors and needs up to %s beside them, only %s are free", dir,
+                     units_bytes(tensors, (double)tensor_bytes), units_bytes(rest, (double)beside), units_bytes(left, (double)have));
     arena_free(a);
     return rc;
 }

@@ -3,7 +3,8 @@
  * mpirun is a child here, not a successor: it would end the ranks on an interrupt
  * that they are to answer with a checkpoint.  So it hears neither INT nor TERM
  * nor HUP; we pass on USR1, which every program takes as "stop at the next step",
- * and leave with 130 where a checkpoint was made because of INT. */
+ * and leave with 130 where a checkpoint was made because of INT.  Which signal it
+ * was the ranks read from a file of ours that has no name but that of its number. */
 #include "comm/comm_launch.h"
 
 #include <errno.h>
@@ -13,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -55,7 +57,10 @@ int comm_launch_look(struct comm_launch *out)
 
 /* ---- running this program under mpirun */
 
+#define SIGNAL_FILE "MOE_RANKS_SIGNAL"
+
 static volatile sig_atomic_t child, n_int;
+static int told = -1;           /* holds the last signal; -1: cannot be told */
 
 static void pass_on(int sig)
 {
@@ -63,6 +68,8 @@ static void pass_on(int sig)
 
     if (sig == SIGINT)
         n_int++;
+    if (told >= 0 && pwrite(told, &sig, sizeof sig, 0) < 0)
+        told = -1;
     if (child > 0)
         kill((pid_t)child, n_int > 1 ? SIGKILL : sig == SIGUSR2 ? SIGUSR2 : SIGUSR1);
     errno = keep;
@@ -123,7 +130,7 @@ static int wait_for(pid_t pid, int *status)
 
 static int run_ranks(int n, int argc, char *const *argv, int *status)
 {
-    char count[16], self[PATH_MAX];
+    char count[16], self[PATH_MAX], file[64];
     const char *const flags[] = { "mpirun", "--quiet", "--oversubscribe", "--bind-to", "none", "-n", count };
     size_t n_flags = sizeof flags / sizeof *flags, n_args = (size_t)argc;
     char **args = pool_calloc(n_flags + n_args + 1, sizeof *args);
@@ -141,6 +148,10 @@ static int run_ranks(int n, int argc, char *const *argv, int *status)
     memcpy(args + n_flags, argv, n_args * sizeof *args);
     args[n_flags] = self;
     child = n_int = 0;
+    /* Where it cannot be had, the ranks call it USR1, which is no harm. */
+    told = memfd_create("signal", MFD_CLOEXEC);
+    snprintf(file, sizeof file, "/proc/%ld/fd/%d", (long)getpid(), told);
+    setenv(SIGNAL_FILE, file, 1);
     for (int i = 0; i < N_PASSED; i++)
         sigaction(passed[i], &act, &old[i]);
     pid_t pid = fork();
@@ -165,12 +176,28 @@ static int run_ranks(int n, int argc, char *const *argv, int *status)
     child = 0;
     for (int i = 0; i < N_PASSED; i++)
         sigaction(passed[i], &old[i], NULL);
+    if (told >= 0)
+        close(told);
+    told = -1;
 out:
     for (int i = 0; i < 2; i++)
         if (report[i] >= 0)
             close(report[i]);
     pool_free(args);
     return rc;
+}
+
+int comm_launch_signal(int sig)
+{
+    const char *path = getenv(SIGNAL_FILE);
+    int fd, was = 0;
+
+    if (sig != SIGUSR1 || !path || (fd = open(path, O_RDONLY | O_CLOEXEC)) < 0)
+        return sig;
+    if (pread(fd, &was, sizeof was, 0) != (ssize_t)sizeof was || was <= 0 || was >= NSIG)
+        was = sig;
+    close(fd);
+    return was;
 }
 
 int comm_launch(int ranks, int argc, char *const *argv, const char **backend, int *status)

@@ -22,4 +22,8 @@ int comm_launch_look(struct comm_launch *out);
  * argv is the whole command line, argv[0] the program. */
 int comm_launch(int ranks, int argc, char *const *argv, const char **backend, int *status);
 
+/* What a rank that got sig is to call it: under --ranks INT, TERM and HUP come as
+ * USR1, and the process that passed it on tells which it was. */
+int comm_launch_signal(int sig);
+
 #endif

@@ -8,6 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "comm/comm_launch.h"
+
 static volatile sig_atomic_t stop_signal, int_count;
 static char stop_path[4200], save_path[4200];
 static double end_time = -1, lead_s;
@@ -56,7 +58,7 @@ int stop_asked(double reserve_s)
     if (int_count)
         return err_set(ERR_INTERRUPTED, "interrupted");
     if (stop_signal)
-        return err_set(ERR_STOPPED, "stopped by SIG%s", sigabbrev_np(stop_signal));
+        return err_set(ERR_STOPPED, "stopped by SIG%s", sigabbrev_np(comm_launch_signal(stop_signal)));
     if (access(stop_path, F_OK) == 0)
         return err_set(ERR_STOPPED, "stopped by %s", stop_path);
     if (end_time > 0) {

@@ -10,7 +10,9 @@
 #include "comm/comm.h"
 #include "train_cmds.h"
 #include "train/conduct.h"
+#include "train/lock.h"
 #include "train/memory_report.h"
+#include "train/metrics.h"
 #include "train/state.h"
 #include "train/world.h"
 
@@ -66,6 +68,23 @@ static int dry_run(const struct run_config *c, const struct run_opts *o)
     return rc;
 }
 
+/* Ranks that we started have ended without a last word, so its heartbeat still says
+ * that the run is going on. */
+static void note_failed(const char *run)
+{
+    struct heartbeat h;
+    struct err_state why;
+    char owner[256];
+
+    err_take(&why);
+    if (metrics_heartbeat_read(run, &h) == 0 && strcmp(h.state, "running") == 0 && !lock_peek(run, owner, sizeof owner)) {
+        memcpy(h.state, "failed", sizeof "failed");
+        if (metrics_heartbeat_write(run, &h) < 0)
+            log_warn("%s", err_msg());
+    }
+    err_put(&why);
+}
+
 static int run(void *p, int argc, char **argv)
 {
     struct run_opts *o = p;
@@ -105,6 +124,8 @@ static int run(void *p, int argc, char **argv)
         goto out;
     }
     if ((rc = world_enter((int)o->ranks, &world)) != 0) {
+        if (rc < 0)
+            note_failed(o->output);
         rc = rc > 0 ? 0 : rc;
         goto out;
     }
