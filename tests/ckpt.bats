@@ -291,6 +291,18 @@ every() {
 	run --separate-stderr moe-ckpt verify -s hf
 	[ "$status" -eq 1 ]
 	says "is also in a.safetensors"
+	index "$all,${all%%,*}"
+	fails_with 1 moe-ckpt verify -s hf
+	says 'weight_map: duplicate key'
+	printf '{"weight_map":{%s},"metadata":{"a":1,"a":2}}' "$all" > hf/model.safetensors.index.json
+	fails_with 1 moe-ckpt verify -s hf
+	says 'duplicate'
+	printf '{"metadata":{},"weight_map":{%s}}x' "$all" > hf/model.safetensors.index.json
+	fails_with 1 moe-ckpt verify -s hf
+	says 'something after the end'
+	printf '[]' > hf/model.safetensors.index.json
+	fails_with 1 moe-ckpt verify -s hf
+	says '"weight_map": expected an object'
 	printf '{' > hf/model.safetensors.index.json
 	fails_with 1 moe-ckpt verify -s hf
 	fails_with 65 moe-ckpt info hf

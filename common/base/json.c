@@ -11,6 +11,7 @@
 
 #include "base/arena.h"
 #include "base/err.h"
+#include "base/json_pull.h"
 #include "base/pool.h"
 #include "base/units.h"
 
@@ -103,24 +104,6 @@ static void new_line(struct json_out *j, int depth)
         adds(j, "  ");
 }
 
-/* Length of the valid UTF-8 sequence at s (RFC 3629), 0 when it is none. */
-static size_t utf8_len(const unsigned char *s, size_t n)
-{
-    if (s[0] < 0x80)
-        return 1;
-    size_t len = s[0] >= 0xc2 && s[0] <= 0xdf ? 2 : (s[0] & 0xf0) == 0xe0 ? 3 : s[0] >= 0xf0 && s[0] <= 0xf4 ? 4 : 0;
-    if (!len || len > n)
-        return 0;
-    for (size_t i = 1; i < len; i++)
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
-    /* Overlong forms, surrogates, and what lies beyond U+10FFFF. */
-    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f)
-        || (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f))
-        return 0;
-    return len;
-}
-
 static void quoted(struct json_out *j, const char *s, size_t n)
 {
     static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt";
@@ -129,7 +112,7 @@ static void quoted(struct json_out *j, const char *s, size_t n)
     adds(j, "\"");
     while (i < n) {
         unsigned char c = (unsigned char)s[i];
-        size_t len = utf8_len((const unsigned char *)s + i, n - i);
+        size_t len = json_utf8_len(s + i, n - i);
         if (len && c >= 0x20 && c != '"' && c != '\\') {
             i += len;
             continue;

@@ -12,7 +12,7 @@
 #include "base/arena.h"
 #include "base/err.h"
 #include "base/fs.h"
-#include "base/json.h"
+#include "base/json_pull.h"
 #include "ckpt/names.h"
 
 #define INDEX_MAX ((uint64_t)1 << 30)
@@ -158,14 +158,12 @@ static int check_manifest(struct scan *s)
 {
     struct ckpt_dir *d = s->d;
     struct manifest *m = d->manifest;
-    int64_t unused, n_here = 0;
-    struct ckpt_names *listed =
-        ckpt_names_new(m->tensors, m->n_tensors, sizeof *m->tensors, offsetof(struct manifest_tensor, name), &unused);
+    int64_t n_here = 0;
     int rc = 0;
 
     for (int64_t i = 0; i < d->n_tensors && rc == 0; i++) {
         struct ckpt_tensor *t = &d->tensors[i];
-        int64_t k = ckpt_names_find(listed, t->name);
+        int64_t k = ckpt_names_find(m->names, t->name);
         const char *path = d->files[t->i_file].path;
 
         if (k < 0) {
@@ -181,7 +179,6 @@ static int check_manifest(struct scan *s)
         t->parts = m->tensors[k].parts;
         t->n_parts = m->tensors[k].n_parts;
     }
-    ckpt_names_free(listed);
     if (rc < 0 || n_here == m->n_tensors)
         return rc;
     for (int64_t i = 0; i < m->n_tensors && rc == 0; i++) {
@@ -216,58 +213,182 @@ static int scan_manifest(struct scan *s)
 
 /* ---- index files */
 
-/* *map is borrowed from *top, which is owned. */
-static int load_index(const char *path, json_t **top, json_t **map)
+/* "weight_map": tensors and their files. */
+struct index_entry { const char *name, *file; };
+
+struct index {
+    struct index_entry *v;      /* [n] in the order of the text */
+    int64_t n, room;
+    struct ckpt_names *names;
+    struct arena *arena;
+};
+
+static void free_index(struct index *x)
 {
-    uint64_t bytes;
-    const char *name;
-    json_t *v;
+    ckpt_names_free(x->names);
+    free(x->v);
+    arena_free(x->arena);
+}
 
-    *top = NULL;
-    TRY(fs_file_size(path, &bytes));
-    if (bytes > INDEX_MAX)
-        return err_set(ERR_DATA, "%s: %" PRIu64 " bytes, too large for an index", path, bytes);
-    TRY(json_load_path(path, top));
-    *map = json_object_get(*top, "weight_map");
-    if (!json_is_object(*map))
-        return err_set(ERR_DATA, "%s: \"weight_map\": expected an object", path);
-    json_object_foreach(*map, name, v) {
-        const char *file = json_string_value(v);
+static _Bool has_control(struct json_slice s)
+{
+    for (size_t i = 0; i < s.n; i++)
+        if ((unsigned char)s.s[i] < 0x20 || s.s[i] == 0x7f)
+            return 1;
+    return 0;
+}
 
-        /* A plain name: an index must not lead out of its directory. */
-        if (!file || !*file || file[0] == '.' || strchr(file, '/') || strlen(file) > NAME_MAX)
-            return err_set(ERR_DATA, "%s: weight_map: a value that is not the name of a file beside it", path);
-        for (const char *c = file; *c; c++)
-            if ((unsigned char)*c < 0x20 || *c == 0x7f)
-                return err_set(ERR_DATA, "%s: weight_map: a control character in a file name", path);
-        for (const char *c = name; *c; c++)
-            if ((unsigned char)*c < 0x20 || *c == 0x7f)
-                return err_set(ERR_DATA, "%s: weight_map: a control character in a tensor name", path);
+static const char *keep(struct index *x, struct json_slice s)
+{
+    return memcpy(arena_alloc(x->arena, s.n + 1), s.s, s.n);
+}
+
+static int add_entry(struct index *x, struct json_pull *j)
+{
+    const char *last = x->n ? x->v[x->n - 1].file : NULL;
+    struct json_slice s;
+
+    if (x->n == x->room) {
+        int64_t room = x->room ? 2 * x->room : 64;
+        struct index_entry *bigger = realloc(x->v, (size_t)room * sizeof *bigger);
+
+        if (!bigger)
+            return err_set(ERR_IO, "%s: no memory for %" PRId64 " tensors", j->where, room);
+        x->v = bigger;
+        x->room = room;
+    }
+    TRY(json_pull_key(j, &s));
+    if (has_control(s))
+        return err_set(ERR_DATA, "%s: weight_map: a control character in a tensor name", j->where);
+    x->v[x->n].name = keep(x, s);
+    /* A plain name: an index must not lead out of its directory. */
+    if (json_pull_peek(j) != '"')
+        s = (struct json_slice){ "", 0 };
+    else
+        TRY(json_pull_string(j, "a string", &s));
+    if (!s.n || s.n > NAME_MAX || s.s[0] == '.' || memchr(s.s, '/', s.n))
+        return err_set(ERR_DATA, "%s: weight_map: a value that is not the name of a file beside it", j->where);
+    if (has_control(s))
+        return err_set(ERR_DATA, "%s: weight_map: a control character in a file name", j->where);
+    x->v[x->n++].file = last && json_slice_is(s, last) ? last : keep(x, s);
+    return 0;
+}
+
+static int read_map(struct index *x, struct json_pull *j)
+{
+    int rc;
+
+    j->p++;
+    for (rc = !json_pull_empty(j, '}'); rc;) {
+        TRY(add_entry(x, j));
+        TRY(rc = json_pull_more(j, '}'));
     }
     return 0;
 }
 
+/* Of all keys weight_map alone is of use; the others must be sound. */
+static int read_index(struct index *x, struct json_pull *j)
+{
+    struct ckpt_names *keys;
+    struct index_entry *key = NULL;     /* of the top object */
+    struct json_slice s;
+    json_t *other;
+    int64_t n = 0, again;
+    _Bool found = 0;
+    int rc;
+
+    if (!json_pull_peek(j) && j->p == j->end)
+        return err_set(ERR_DATA, "%s: empty, expected JSON", j->where);
+    if (json_pull_peek(j) != '{') {
+        TRY(json_load_text(j->where, j->text, (size_t)(j->end - j->text), &other));
+        json_decref(other);
+        return err_set(ERR_DATA, "%s: \"weight_map\": expected an object", j->where);
+    }
+    j->p++;
+    for (rc = !json_pull_empty(j, '}'); rc; n++) {
+        TRY(json_pull_key(j, &s));
+        if (!(n & (n + 1))) {           /* 0, 1, 3, 7...: room for twice as many and one */
+            struct index_entry *bigger = arena_array(x->arena, 2 * (size_t)n + 1, sizeof *bigger);
+
+            key = n ? memcpy(bigger, key, (size_t)n * sizeof *key) : bigger;
+        }
+        key[n].name = keep(x, s);
+        if (json_slice_is(s, "weight_map") && json_pull_peek(j) == '{') {
+            if (!found)
+                TRY(read_map(x, j));
+            else
+                return json_pull_fail(j, j->p, "duplicate key \"weight_map\"");
+            found = 1;
+        } else {
+            TRY(json_pull_tree(j, &other));
+            json_decref(other);
+        }
+        TRY(rc = json_pull_more(j, '}'));
+    }
+    TRY(json_pull_finish(j));
+    keys = ckpt_names_new(key, n, sizeof *key, offsetof(struct index_entry, name), &again);
+    ckpt_names_free(keys);
+    if (again >= 0)
+        return err_set(ERR_DATA, "%s: duplicate key \"%s\"", j->where, key[again].name);
+    if (!found)
+        return err_set(ERR_DATA, "%s: \"weight_map\": expected an object", j->where);
+    x->names = ckpt_names_new(x->v, x->n, sizeof *x->v, offsetof(struct index_entry, name), &again);
+    if (again >= 0)
+        return err_set(ERR_DATA, "%s: weight_map: duplicate key \"%s\"", j->where, x->v[again].name);
+    return 0;
+}
+
+static int load_index(const char *path, struct index *x)
+{
+    struct json_pull j;
+    struct fs_blob b;
+    uint64_t bytes;
+    int rc;
+
+    *x = (struct index){ .arena = arena_new() };
+    TRY(fs_file_size(path, &bytes));
+    if (bytes > INDEX_MAX)
+        return err_set(ERR_DATA, "%s: %" PRIu64 " bytes, too large for an index", path, bytes);
+    TRY(fs_read(path, &b));
+    json_pull_start(&j, path, b.data, b.size);
+    rc = read_index(x, &j);
+    json_pull_done(&j);
+    fs_blob_free(&b);
+    return rc;
+}
+
+/* "optim/" and the name, made once for a run of the same. */
+static const char *in_folder(struct scan *s, const char *prefix, const struct index *x, int64_t i, const char *before)
+{
+    if (i && x->v[i].file == x->v[i - 1].file)
+        return before;
+    return *prefix ? arena_printf(s->a, "%s%s", prefix, x->v[i].file) : arena_strdup(s->a, x->v[i].file);
+}
+
 /* Both ways: what the index names is there, what is there the index names. */
-static int check_index(struct scan *s, const char *path, const char *prefix, json_t *map, _Bool is_optim)
+static int check_index(struct scan *s, const char *path, const char *prefix, const struct index *x, _Bool is_optim)
 {
     struct ckpt_dir *d = s->d;
-    const char *name;
-    json_t *v;
+    const char *file = NULL;
 
-    json_object_foreach(map, name, v) {
-        const char *file = arena_printf(s->a, "%s%s", prefix, json_string_value(v));
+    for (int64_t k = 0; k < x->n; k++) {
+        const char *name = x->v[k].name;
         int64_t i = ckpt_names_find(d->names, name);
-        int i_file = i < 0 ? find_file(d, file) : d->tensors[i].i_file;
+        int i_file;
 
+        file = in_folder(s, prefix, x, k, file);
+        if (i >= 0 && !strcmp(d->tensors[i].file, file))
+            continue;
+        i_file = i < 0 ? find_file(d, file) : d->tensors[i].i_file;
         if (i_file < 0)
             TRY(BAD(s, "%s: tensor \"%s\": its file %s is not part of the checkpoint", path, name, file));
         else if (i < 0 && !s->unread[i_file])
             TRY(BAD(s, "%s: tensor \"%s\" is not in %s", path, name, file));
-        else if (i >= 0 && strcmp(d->tensors[i].file, file))
+        else if (i >= 0)
             TRY(BAD(s, "%s: tensor \"%s\" is in %s, not in %s", path, name, d->tensors[i].file, file));
     }
     for (int64_t i = 0; i < d->n_tensors; i++)
-        if (d->tensors[i].is_optim == is_optim && !json_object_get(map, d->tensors[i].name))
+        if (d->tensors[i].is_optim == is_optim && ckpt_names_find(x->names, d->tensors[i].name) < 0)
             TRY(BAD(s, "%s: tensor \"%s\": not in %s", d->files[d->tensors[i].i_file].path, d->tensors[i].name, path));
     return 0;
 }
@@ -275,40 +396,35 @@ static int check_index(struct scan *s, const char *path, const char *prefix, jso
 static int check_index_file(struct scan *s, const char *name, const char *prefix, _Bool is_optim)
 {
     const char *path = fs_join(s->a, s->d->path, name);
-    json_t *top = NULL, *map;
-    int rc = load_index(path, &top, &map);
+    struct index x;
+    int rc = load_index(path, &x);
 
-    rc = rc < 0 ? bad(s) : check_index(s, path, prefix, map, is_optim);
-    json_decref(top);
+    rc = rc < 0 ? bad(s) : check_index(s, path, prefix, &x, is_optim);
+    free_index(&x);
     return rc;
 }
 
 /* ---- without a MANIFEST */
 
-/* *sound: the index itself could be read. */
-static int scan_indexed(struct scan *s, const char *index, const char *prefix, _Bool is_optim, _Bool *sound)
+/* The files that the index names, in the order of its text.  *sound: the index
+ * itself could be read, and is in x. */
+static int scan_indexed(struct scan *s, const char *index, const char *prefix, _Bool is_optim, struct index *x, _Bool *sound)
 {
     struct ckpt_dir *d = s->d;
-    const char *path = fs_join(s->a, d->path, index), *name;
-    json_t *top = NULL, *map = NULL, *v;
-    int rc = load_index(path, &top, &map);
+    const char *path = fs_join(s->a, d->path, index), *file = NULL;
 
-    if (rc < 0) {
-        json_decref(top);
+    if (load_index(path, x) < 0) {
         *sound = 0;
         return bad(s);
     }
-    json_object_foreach(map, name, v) {
-        const char *file = arena_printf(s->a, "%s%s", prefix, json_string_value(v));
-
-        if (find_file(d, file) >= 0)
+    for (int64_t i = 0; i < x->n; i++) {
+        if (i && x->v[i].file == x->v[i - 1].file)
             continue;
-        rc = read_file(s, add_file(s, file, fs_join(s->a, d->path, file), is_optim), NULL);
-        if (rc < 0)
-            break;
+        file = in_folder(s, prefix, x, i, file);
+        if (find_file(d, file) < 0)
+            TRY(read_file(s, add_file(s, file, fs_join(s->a, d->path, file), is_optim), NULL));
     }
-    json_decref(top);
-    return rc;
+    return 0;
 }
 
 /* Without an index there is one file: model.safetensors, which is the name that
@@ -339,18 +455,28 @@ static int scan_alone(struct scan *s)
 
 static int scan_plain(struct scan *s)
 {
+    static const char *const name[2] = { CKPT_INDEX_NAME, CKPT_OPTIM_INDEX_NAME }, *const prefix[2] = { "", "optim/" };
     struct ckpt_dir *d = s->d;
-    _Bool index = fs_exists(fs_join(s->a, d->path, CKPT_INDEX_NAME));
-    _Bool optim = fs_exists(fs_join(s->a, d->path, CKPT_OPTIM_INDEX_NAME));
+    struct index x[2] = { { 0 }, { 0 } };
+    _Bool has[2];
+    int rc = 0;
 
     d->kind = CKPT_HF_DIR;
-    TRY(index ? scan_indexed(s, CKPT_INDEX_NAME, "", 0, &index) : scan_alone(s));
-    if (optim)
-        TRY(scan_indexed(s, CKPT_OPTIM_INDEX_NAME, "optim/", 1, &optim));
-    TRY(build_names(s));
-    if (index)
-        TRY(check_index_file(s, CKPT_INDEX_NAME, "", 0));
-    return optim ? check_index_file(s, CKPT_OPTIM_INDEX_NAME, "optim/", 1) : 0;
+    for (int i = 0; i < 2 && rc == 0; i++) {
+        has[i] = fs_exists(fs_join(s->a, d->path, name[i]));
+        if (has[i])
+            rc = scan_indexed(s, name[i], prefix[i], i, &x[i], &has[i]);
+        else if (i == 0)
+            rc = scan_alone(s);
+    }
+    if (rc == 0)
+        rc = build_names(s);
+    for (int i = 0; i < 2 && rc == 0; i++)
+        if (has[i])
+            rc = check_index(s, fs_join(s->a, d->path, name[i]), prefix[i], &x[i], i);
+    free_index(&x[0]);
+    free_index(&x[1]);
+    return rc;
 }
 
 /* ---- all kinds */

@@ -69,6 +69,7 @@ struct manifest {
     struct manifest_tensor *tensors;    /* [n_tensors] */
     int64_t n_tensors;
     struct hash self;
+    struct ckpt_names *names;           /* private: names to tensors; NULL in one that is being built */
     void *memory;                       /* private; NULL in one that is being built */
 };
 

@@ -61,6 +61,9 @@ int64_t st_count(const struct st_tensor *t);    /* elements */
 /* Bits of one element of a type of the format; 0 when it is no such type. */
 int st_type_bits(const char *type);
 
+/* The static text of the type that is spelled by n bytes; NULL when there is none. */
+const char *st_type_name(const char *s, size_t n);
+
 /* ---- a regular file */
 
 struct st_file;
