@@ -21,7 +21,8 @@
 
 int fs_no_input(const char *path)
 {
-    return err_sys(errno == ENOENT || errno == ENOTDIR || errno == ENAMETOOLONG ? ERR_NOINPUT : ERR_IO, "%s", path);
+    return err_sys(errno == ENOENT || errno == ENOTDIR || errno == ENAMETOOLONG ? ERR_NOINPUT :
+                   errno == ELOOP || errno == ENXIO ? ERR_DATA : ERR_IO, "%s", path);
 }
 
 static int open_read(const char *path, struct stat *st)

@@ -63,8 +63,9 @@ int fs_remove_tree(const char *path);           /* never follows symlinks; absen
 int fs_free_bytes(const char *path, uint64_t *out);
 _Bool fs_exists(const char *path);
 /* For an open(2) or stat(2) that failed: ERR_NOINPUT when errno says that there
- * is no such name, else ERR_IO.  What cannot be opened for want of descriptors
- * or rights must not pass for absent. */
+ * is no such name, ERR_DATA for a link to itself or a pipe without an end, else
+ * ERR_IO.  What cannot be opened for want of descriptors or rights must not pass
+ * for absent or damaged. */
 int fs_no_input(const char *path);
 _Bool fs_is_dir(const char *path);
 int fs_file_size(const char *path, uint64_t *out);          /* regular file, else ERR_NOINPUT / ERR_DATA */

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/err.h"
 #include "base/fs.h"
@@ -102,7 +103,11 @@ _Bool ckpt_is_temp(const char *name)
 static int remove_dir(struct arena *a, const char *dir)
 {
     const char *manifest;
+    struct stat sb;
 
+    /* A link goes alone: where it leads to is somebody else's. */
+    if (lstat(dir, &sb) == 0 && !S_ISDIR(sb.st_mode))
+        return fs_remove_tree(dir);
     if (!ckpt_is_temp(fs_base(dir))) {
         char *aside = arena_printf(a, "%s" TEMP_TAIL, dir);
 

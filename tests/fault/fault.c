@@ -12,6 +12,7 @@
  *                KILL   SIGKILL before the call
  *                TORN   half of a write, then SIGKILL
  *                SHORT  half of a read or write (at least one byte), success
+ *                FLIP   one bit in the middle of a write is another one, success
  * MOE_FAULT_DIR  an absolute path without links: only calls on paths at or
  *                below it count (memory always counts)
  * MOE_FAULT_LOG  file that gets "KIND COUNT" lines when the program ends
@@ -66,7 +67,7 @@ static const struct { const char *name; int value; } errnos[] = {
     { "EAGAIN", EAGAIN }, { "EFBIG", EFBIG },
 };
 
-enum { NOTHING = 0, DO_SHORT = -1, DO_KILL = -2, DO_TORN = -3 };      /* positive: an errno */
+enum { NOTHING = 0, DO_SHORT = -1, DO_KILL = -2, DO_TORN = -3, DO_FLIP = -4 };      /* positive: an errno */
 
 #define MAX_FAULTS 8
 static struct { enum kind kind; long n; int later, action; } fault[MAX_FAULTS];
@@ -116,9 +117,9 @@ static int find_exe(struct dl_phdr_info *info, size_t size, void *unused)
 
 static int action_of(const char *s, size_t n)
 {
-    static const char *const words[] = { "SHORT", "KILL", "TORN" };
+    static const char *const words[] = { "SHORT", "KILL", "TORN", "FLIP" };
 
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         if (strlen(words[i]) == n && !memcmp(words[i], s, n))
             return -1 - i;
     for (size_t i = 0; i < sizeof errnos / sizeof *errnos; i++)
@@ -424,7 +425,20 @@ int close(int fd)
 }
 
 /* n, or what a cut call moves; TORN moves half and dies. */
-static size_t cut(int act, size_t n) { return act == NOTHING || n < 2 ? n : n / 2; }
+static size_t cut(int act, size_t n) { return act == NOTHING || act == DO_FLIP || n < 2 ? n : n / 2; }
+
+/* What a broken memory or bus hands to the disk; at least a byte is written. */
+static const void *flipped(int act, const void *p, size_t n)
+{
+    char *copy;
+
+    if (act != DO_FLIP)
+        return p;
+    copy = __libc_malloc(n);
+    memcpy(copy, p, n);
+    copy[n / 2] ^= 4;
+    return copy;        /* never freed: a fault strikes once */
+}
 
 ssize_t write(int fd, const void *p, size_t n)
 {
@@ -437,7 +451,7 @@ ssize_t write(int fd, const void *p, size_t n)
     }
     if (ours(CALLER))
         note_mark(fd);
-    rc = syscall(SYS_write, fd, p, cut(act, n));
+    rc = syscall(SYS_write, fd, flipped(act, p, n), cut(act, n));
     if (rc > 0 && traced(CALLER, fd_counts(fd)))
         record_fd(FAULT_WRITE, fd, p, (size_t)rc, (uint64_t)(syscall(SYS_lseek, fd, 0, SEEK_CUR) - rc));
     if (act == DO_TORN)
@@ -454,7 +468,7 @@ static ssize_t pwrite_(const void *caller, int fd, const void *p, size_t n, off_
         errno = act;
         return -1;
     }
-    rc = syscall(SYS_pwrite64, fd, p, cut(act, n), at);
+    rc = syscall(SYS_pwrite64, fd, flipped(act, p, n), cut(act, n), at);
     if (rc > 0 && traced(caller, fd_counts(fd)))
         record_fd(FAULT_WRITE, fd, p, (size_t)rc, (uint64_t)at);
     if (act == DO_TORN)

@@ -96,7 +96,7 @@ int st_open(const char *path, struct st_file **out)
     }
     f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (f->fd < 0)
-        rc = errno == ELOOP || errno == ENXIO ? err_sys(ERR_DATA, "%s", path) : fs_no_input(path);
+        rc = fs_no_input(path);
     else
         rc = read_head(f);
     if (rc < 0) {
