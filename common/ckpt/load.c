@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,7 +18,7 @@
 #include "ckpt/verify.h"
 
 #define CHUNK_BYTES ((size_t)1 << 20)
-#define MAX_OPEN 256            /* files kept open; more are opened per read */
+#define MAX_OPEN 1024           /* descriptors kept at most; more files are opened per read */
 #define FILE_MAX ((uint64_t)1 << 30)
 
 struct ckpt {
@@ -283,6 +284,15 @@ int ckpt_need(const struct ckpt *c, const char *name, int n_dims, const int64_t 
 
 /* ---- read */
 
+/* The lowest descriptor that is not kept.  New ones are the lowest that are free,
+ * so this leaves half of them to others, however many checkpoints are open. */
+static int keep_below(void)
+{
+    struct rlimit r;
+
+    return getrlimit(RLIMIT_NOFILE, &r) < 0 || r.rlim_cur > 2 * MAX_OPEN ? MAX_OPEN : (int)(r.rlim_cur / 2);
+}
+
 /* A descriptor of the file; *temporary when the caller has to close it.  Two
  * threads may open at once: the loser closes his. */
 static int file_fd(const struct ckpt *c, int i_file, _Bool *temporary)
@@ -301,7 +311,7 @@ static int file_fd(const struct ckpt *c, int i_file, _Bool *temporary)
         close(fd);
         return err_set(ERR_DATA, "%s: changed since it was opened", f->path);
     }
-    if (i_file >= MAX_OPEN) {
+    if (fd >= keep_below()) {
         *temporary = 1;
         return fd;
     }

@@ -64,7 +64,7 @@ static const struct { const char *name; int value; } errnos[] = {
     { "EIO", EIO }, { "ENOSPC", ENOSPC }, { "EDQUOT", EDQUOT }, { "EINTR", EINTR }, { "EACCES", EACCES },
     { "EPERM", EPERM }, { "EROFS", EROFS }, { "EMFILE", EMFILE }, { "ENOMEM", ENOMEM }, { "ENOENT", ENOENT },
     { "EEXIST", EEXIST }, { "EINVAL", EINVAL }, { "EOPNOTSUPP", EOPNOTSUPP }, { "ESTALE", ESTALE },
-    { "EAGAIN", EAGAIN }, { "EFBIG", EFBIG },
+    { "EAGAIN", EAGAIN }, { "EFBIG", EFBIG }, { "ENFILE", ENFILE },
 };
 
 enum { NOTHING = 0, DO_SHORT = -1, DO_KILL = -2, DO_TORN = -3, DO_FLIP = -4 };      /* positive: an errno */

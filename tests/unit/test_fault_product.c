@@ -23,17 +23,20 @@
 #include "unit/ckpt_toy.h"
 #include "unit/fault_rig.h"
 
-enum { WRITES = 1, READS = 2 };
+enum { WRITES = 1, READS = 2, NAMES = 4 };      /* what a kind of call does */
 
 static const struct { const char *kind; int what; } kinds[] = {
-    { "open", WRITES | READS }, { "close", 0 }, { "read", READS }, { "pread", READS }, { "mmap", READS }, { "write", WRITES }, { "pwrite", WRITES },
-    { "fsync", 0 }, { "rename", 0 }, { "mkdir", 0 }, { "unlink", 0 }, { "symlink", 0 }, { "ftruncate", 0 }, { "fallocate", 0 },
+    { "open", WRITES | READS | NAMES }, { "close", WRITES | READS }, { "read", READS }, { "pread", READS }, { "mmap", READS }, { "write", WRITES },
+    { "pwrite", WRITES }, { "fsync", WRITES }, { "rename", WRITES | NAMES }, { "mkdir", WRITES | NAMES }, { "unlink", WRITES | NAMES },
+    { "symlink", WRITES | NAMES }, { "ftruncate", WRITES }, { "fallocate", WRITES },
 };
 
-static const struct { const char *word; int error; _Bool later; } actions[] = {
-    { "EIO", EIO, 0 }, { "ENOSPC", ENOSPC, 0 }, { "EDQUOT", EDQUOT, 0 }, { "EINTR", EINTR, 0 }, { "SHORT", 0, 0 }, { "SHORT", 0, 1 },
-    { "EIO", EIO, 1 }, { "EAGAIN", EAGAIN, 0 }, { "FULL", ENOSPC, 1 },
-    { "ENOSPC", ENOSPC, 1 },
+/* To which kinds of calls it happens. */
+static const struct { const char *word; int error, what; _Bool later; } actions[] = {
+    { "EIO", EIO, WRITES | READS, 0 }, { "EIO", EIO, WRITES | READS, 1 }, { "EINTR", EINTR, WRITES | READS, 0 }, { "EAGAIN", EAGAIN, READS, 0 },
+    { "ENOSPC", ENOSPC, WRITES, 0 }, { "ENOSPC", ENOSPC, WRITES, 1 }, { "EDQUOT", EDQUOT, WRITES, 0 }, { "ESTALE", ESTALE, WRITES | READS, 0 },
+    { "EACCES", EACCES, NAMES, 0 }, { "EROFS", EROFS, NAMES, 1 }, { "EMFILE", EMFILE, NAMES, 0 },
+    { "SHORT", 0, WRITES | READS, 0 }, { "SHORT", 0, WRITES | READS, 1 }, { "FULL", ENOSPC, WRITES, 1 },
 };
 
 static const char *cannot;         /* be run: the reason */
@@ -41,8 +44,10 @@ static long n_cases;
 
 static _Bool is(const char *a, const char *b) { return !strcmp(a, b); }
 
+static _Bool moves(const char *kind) { return is(kind, "read") || is(kind, "pread") || is(kind, "write") || is(kind, "pwrite"); }
+
 /* Calls that are made again when they were interrupted, or moved less than all. */
-static _Bool is_retried(const char *kind) { return is(kind, "read") || is(kind, "pread") || is(kind, "write") || is(kind, "pwrite") || is(kind, "fallocate"); }
+static _Bool is_retried(const char *kind) { return moves(kind) || is(kind, "fallocate"); }
 
 /* Of a command that has ended or was killed; the sentence says what is wrong. */
 static int judge(const struct rig_cmd *c, const struct rig_report *r, const char *kind, int error, _Bool later)
@@ -133,15 +138,9 @@ static void product(const struct rig_cmd *c)
     rig_template(c);
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
         for (size_t a = 0; a < sizeof actions / sizeof *actions; a++) {
-            _Bool is_short = !actions[a].error;
-
-            if (is_short && !(is_retried(kinds[k].kind) && kinds[k].what))
-                continue;
-            if (is(actions[a].word, "FULL") && !is(kinds[k].kind, "write") && !is(kinds[k].kind, "pwrite"))
-                continue;
-            if (actions[a].error == EAGAIN && kinds[k].what != READS)
-                continue;
-            if (kinds[k].what == READS && (actions[a].error == ENOSPC || actions[a].error == EDQUOT))
+            /* Half of a call there is only where bytes move. */
+            if (!(kinds[k].what & actions[a].what) || (is(actions[a].word, "SHORT") && !moves(kinds[k].kind)) ||
+                (is(actions[a].word, "FULL") && !is(kinds[k].kind, "write") && !is(kinds[k].kind, "pwrite")))
                 continue;
             every(c, kinds[k].kind, actions[a].word, actions[a].error, actions[a].later);
         }
