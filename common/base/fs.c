@@ -164,14 +164,16 @@ int fs_pread(int fd, const char *path, void *buf, size_t n, uint64_t offset)
 int fs_mkdir(const char *path)
 {
     struct stat st;
+    int why;
 
     if (mkdir(path, 0777) == 0)
         return 0;
-    if (errno == EEXIST) {
-        if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
-            return 0;
-        errno = EEXIST;
-    }
+    /* Some file systems look at rights first, and say EROFS or EACCES of a
+     * directory that is there. */
+    why = errno;
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        return 0;
+    errno = why;
     return err_sys(ERR_CREATE, "%s: cannot create the directory", path);
 }
 
