@@ -114,7 +114,7 @@ faulty() {
 	need_preload fault
 	passes ranks 3 "$TOY" save run 7 0 1
 	for fault in 0:pwrite:1:ENOSPC 1:pwrite:1:ENOSPC 2:pwrite:2:EIO 0:pwrite:4:ENOSPC 1:fsync:1:EIO 2:fallocate:1:ENOSPC \
-		0:fsync:2:EIO 0:mkdir:1:EACCES 0:rename:1:EIO 1:open:1:EACCES; do
+		0:fsync:2:EIO 0:mkdir:3:EACCES 0:rename:1:EIO 1:open:1:EACCES; do
 		run --separate-stderr faulty 3 "${fault%%:*}" "${fault#*:}" "$TOY" save run 8 1 1
 		echo "$fault: $status $output"
 		[[ $output =~ ^7[34]:\ rank\ ${fault%%:*}\ on\  ]]
