@@ -75,8 +75,8 @@ many() { moe-ckpt convert -q --shard-size 1k "$G/olmoe" many; }
 	moe-ckpt pack -q -o whole run
 	for error in EACCES:'Permission denied' EROFS:'Read-only file system' ESTALE:'Stale file handle'; do
 		for what in 'convert -q many out' 'reshard -q -n 2 many out' 'pack -q -o out run' 'unpack -q whole out' 'average -q many many out'; do
-			kind=mkdir
-			[[ $what != pack* ]] || kind=fsync
+			kind="mkdir"
+			[[ $what != pack* ]] || kind="fsync"
 			# shellcheck disable=SC2086
 			MOE_FAULT_DIR=$(pwd -P) MOE_FAULT=$kind:1+:${error%:*} LD_PRELOAD=$FAULT run --separate-stderr moe-ckpt $what
 			echo "$what: $status $stderr"

@@ -155,6 +155,48 @@ sweep() {
 	sweep write TORN 3
 }
 
+@test "killed at random again and again, and the same command each time: every byte of the run that nothing happened to" {
+	rounds=6
+	[ -z "${MOE_LONG-}" ] || rounds=100
+	RANDOM=${MOE_SEED:-$$}
+	killed=0 ended=0 later=0
+	often() {
+		moe-train run -q -j 1 --peak 100 -c tiny.yaml -o run train.steps=9 checkpoint.every=1 eval.every=3 eval.batches=1 \
+			checkpoint.async="$1" > /dev/null 2> err
+	}
+	often false
+	mv run undisturbed
+	while [ $killed -lt $rounds ]; do
+		async=$([ $((RANDOM % 2)) -eq 0 ] && echo true || echo false)
+		often "$async" 3>&- &
+		pid=$!
+		sleep "0.$(printf %03d $((RANDOM % 350 + 30)))"
+		# The shell in between holds the status.
+		if pkill -KILL -P $pid 2> kill.err; then
+			killed=$((killed + 1))
+			[ ! -L run/latest ] || later=$((later + 1))
+		fi
+		status=0
+		wait $pid || status=$?
+		case $status in
+		137) ;;
+		0)
+			same_state run undisturbed
+			[ "$(losses run | sort -n -s -k1,1 | awk '{ row[$1] = $0 } END { for (i = 1; i <= 9; i++) print row[i] }')" = "$(losses undisturbed)" ]
+			rm -r run
+			ended=$((ended + 1))
+			;;
+		*) complain "seed $RANDOM, kill $killed" ;;
+		esac
+		[ ! -L run/latest ] || passes moe-ckpt verify -q run
+	done
+	often true
+	same_state run undisturbed
+	[ -z "$(find run -name '*.tmp' -o -name '*.moe-tmp')" ]
+	echo "# $killed kills, $later of them after the first save, $((ended + 1)) runs came to their end"
+	[ $later -gt 0 ]
+}
+
 @test "a disk that stays full, or a device that stays broken: one line all the same" {
 	need_preload fault
 	for fault in pwrite:1+:ENOSPC pwrite:60+:ENOSPC write:2+:ENOSPC fsync:9+:EIO rename:3+:EIO unlink:1+:EIO mkdir:4+:ENOSPC any:40+:EIO any:150+:EIO; do
