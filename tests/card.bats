@@ -141,8 +141,8 @@ row() { echo '{"schema":"moe.metrics/1","step":'"$1"',"time":"2026-12-01T10:00:0
 	grep -q '"path":"data/mix",.*"share":0.75,"tokens_trained":768}' <<< "$output"
 	grep -q '"path":"data/el",.*"share":0.25,"tokens_trained":256}' <<< "$output"
 	passes moe-ckpt card -l nds two
-	grep -q '^- nds$' <<< "$output"
-	grep -q '^- el$' <<< "$output"
+	grep -q '^- "nds"$' <<< "$output"
+	grep -q '^- "el"$' <<< "$output"
 	says "| el | Greek |"
 	says "| - | not told by a name of a file | 1,000 |"
 	fails_with 2 moe-ckpt card -l german two
@@ -168,6 +168,8 @@ row() { echo '{"schema":"moe.metrics/1","step":'"$1"',"time":"2026-12-01T10:00:0
 	fails_with 66 moe-ckpt card -o no/such/README.md nowhere
 	passes moe-ckpt card -o run/latest/README.md run
 	passes moe-ckpt verify run		# a card beside the weights is no damage
+	moe-ckpt pack -q run | moe-ckpt unpack -q - again
+	diff -r run/latest/ again
 	fails_with 2 moe-ckpt card
 }
 

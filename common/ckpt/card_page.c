@@ -49,7 +49,7 @@ static void front_matter(struct card *c)
     if (c->n_langs) {
         ADD("language:\n");
         for (int i = 0; i < c->n_langs; i++)
-            ADD("- %s%s\n", c->langs[i].code, !strcmp(c->langs[i].code, "no") ? "  # not a truth value" : "");
+            ADD("- \"%s\"\n", c->langs[i].code);         /* no is a truth value elsewhere */
     } else {
         ADD("# " CARD_MARK ": language: [de, fr], the languages of the training text\n");
     }

@@ -15,6 +15,9 @@
 
 #define CKPT_INDEX_NAME "model.safetensors.index.json"
 #define CKPT_OPTIM_INDEX_NAME "optim/index.json"
+/* A card may be written beside the weights of a checkpoint later: its MANIFEST
+ * need not list it, and no loader reads it. */
+#define CKPT_CARD_NAME "README.md"
 
 enum ckpt_kind { CKPT_COMPLETE, CKPT_HF_DIR, CKPT_ONE_FILE };
 

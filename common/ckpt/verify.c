@@ -167,8 +167,7 @@ static int check_extra(struct work *w, const char *below)
         struct stat sb;
         _Bool is_dir = lstat(path, &sb) == 0 && S_ISDIR(sb.st_mode);
 
-        /* A card may be written beside the weights later; no loader reads it. */
-        if (!is_dir && (!strcmp(name, MANIFEST_NAME) || !strcmp(name, "README.md")))
+        if (!is_dir && (!strcmp(name, MANIFEST_NAME) || !strcmp(name, CKPT_CARD_NAME)))
             continue;
         if (!is_listed(w->d->manifest, name, is_dir)) {
             err_set(ERR_DATA, "%s: not listed in MANIFEST.json", path);
