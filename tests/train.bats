@@ -217,6 +217,36 @@ cut() {
 	says 'run: failed, step '
 }
 
+# on_terminal COLUMNS COMMAND: its output as a terminal of that width gets it, in typescript.
+on_terminal() {
+	# util-linux's script(1) gives the command a terminal.
+	script -qec "stty cols $1; $2" typescript < /dev/null > /dev/null
+}
+
+@test "on a terminal the newest row is redrawn and few stay; without a width, or a dumb one, every row is a line" {
+	need script
+	run='moe-train run -j 1 --peak 100 -c tiny.yaml -o run train.steps=200 checkpoint.every=100 eval.every=100'
+	on_terminal 60 "$run"
+	tr -d '\r' < typescript | grep -c '' > lines
+	# The first, two before evaluations, and what ten seconds leave.
+	[ "$(cat lines)" -lt 40 ]
+	wipe=$(printf '\r\033')'\[K'
+	grep -q "^${wipe}step     1/200  loss .* eta [0-9.]*" typescript
+	grep -q "${wipe}step   100/200  loss .* eta " typescript
+	grep -q "${wipe}step   200/200  loss .* eta " typescript
+	# Nothing that is drawn over is wider than the terminal.
+	awk 'BEGIN { RS = "\r" } !/^\n/ && length(last) > 62 { print last; bad = 1 } { last = $0 } END { exit bad }' typescript
+	# A line of the log is on a line of its own.
+	tr -d '\r' < typescript | sed "s/.*$(printf '\033')\[K//" | grep -qx 'moe-train: saved step 100'
+	rm -r run
+	on_terminal 0 "$run"
+	[ "$(tr -d '\r' < typescript | grep -c '^step ')" -eq 200 ]
+	rm -r run
+	on_terminal 60 "TERM=dumb $run"
+	[ "$(tr -d '\r' < typescript | grep -c '^step ')" -eq 200 ]
+	run -1 grep -q "$(printf '\033')" typescript
+}
+
 @test "data that is cut short under a run is one line with its name and 65, and the run goes on when it is back" {
 	[ -z "${MOE_SAN-}" ] || skip "a sanitizer takes the signal itself"
 	cp train.bin whole

@@ -21,7 +21,6 @@
 #include "base/err.h"
 #include "base/fs.h"
 #include "base/log.h"
-#include "base/out.h"
 #include "base/pool.h"
 #include "base/units.h"
 #include "base/version.h"
@@ -32,6 +31,7 @@
 #include "train/lock.h"
 #include "train/metrics.h"
 #include "train/saver.h"
+#include "train/screen.h"
 #include "train/state.h"
 #include "train/stop.h"
 #include "train/world.h"
@@ -45,6 +45,7 @@ struct conduct {
     struct run_lock *lock;
     struct trainer *t;
     struct metrics *m;
+    struct screen screen;
     struct heartbeat hb;
     struct run_identity id;
     const char *done_in;        /* the checkpoint of a finished run */
@@ -363,9 +364,8 @@ static int evaluate(struct conduct *c, double *seconds)
             continue;
         TRY(metrics_eval(c->m, c->t->step, &e, &json));
         if (!c->o->quiet)
-            TRY(out_printf("%s\n", c->o->human ? metrics_human_eval(&e, line, sizeof line) : json));
+            TRY(screen_add(&c->screen, c->o->human ? metrics_human_eval(&e, line, sizeof line) : json));
     }
-    TRY(out_flush());
     *seconds += now() - t0;
     return 0;
 }
@@ -382,8 +382,7 @@ static int report(struct conduct *c, const struct step_facts *f, const struct me
     c->hb.tok_s = x->step_s > 0 ? (double)f->n_tokens / x->step_s : 0;
     if (!c->o->quiet) {
         double eta = (double)(c->cfg->steps - c->t->step) * x->step_s;
-        TRY(out_printf("%s\n", c->o->human ? metrics_human(c->m, f, x, eta, line, sizeof line) : json));
-        TRY(out_flush());
+        TRY(screen_step(&c->screen, c->o->human ? metrics_human(c->m, f, x, eta, line, sizeof line) : json, c->t->step == c->cfg->steps));
     }
     return now() - c->last_beat >= 1 ? beat(c, "running") : 0;
 }
@@ -475,6 +474,19 @@ static int stopped(struct conduct *c, const struct err_state *why)
                    c->cfg->steps);
 }
 
+/* The first error is the one worth reporting. */
+static int end_screen(struct conduct *c, int rc)
+{
+    struct err_state why;
+
+    if (rc == 0)
+        return screen_end(&c->screen);
+    err_take(&why);
+    if (screen_end(&c->screen) < 0)
+        err_clear();
+    return err_put(&why);
+}
+
 /* Turns how train() ended into how the process ends.  A failure that the other
  * ranks do not know of would leave them waiting: it ends them too. */
 static int leave(struct conduct *c, int rc)
@@ -482,6 +494,7 @@ static int leave(struct conduct *c, int rc)
     struct err_state why;
     double s = 0;
 
+    rc = end_screen(c, rc);
     rc = world_settle(c->o->world, rc, c->agreed || c->t->agreed);
     if (rc == 0) {
         char buf[32];
@@ -558,6 +571,7 @@ int conduct_run(const struct run_config *cfg, const struct conduct_options *o)
     TRY_OUT(rc, get_ready(&c));
     fresh = 0;
     TRY_OUT(rc, agree(&c, beat(&c, "running")));
+    screen_open(&c.screen, o->human, !o->world);
     rc = leave(&c, train(&c));
     if (pool_overflow())
         log_warn("bookkeeping outgrew what was set aside for it: %" PRId64 " requests went to malloc", pool_overflow());
