@@ -218,7 +218,7 @@ static struct journal_head head_of(const struct outputs *o)
     for (int k = 0; k < i->n_inputs; k++)
         hash_add(h, i->inputs[k].path, strlen(i->inputs[k].path) + 1);
     return (struct journal_head){ .tool = i->tool, .tokenizer = i->tokenizer, .inputs = hash_end(h), .n_inputs = i->n_inputs, .n_outputs = o->n,
-        .how = arena_printf(o->arena, "--docs %s%s eod %d", i->docs, i->how, (int)i->eod_id) };
+        .how = arena_printf(o->arena, "--docs %s %s eod %d", i->docs, i->how, (int)i->eod_id) };
 }
 
 static void close_writers(struct outputs *o)

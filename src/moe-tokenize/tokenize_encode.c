@@ -57,6 +57,7 @@ struct job {
     const char **paths;
     int64_t *mtime_ns;
     _Bool keyed;                        /* some text is lines of JSON */
+    _Bool to_file;
 };
 
 /* ---- options */
@@ -181,7 +182,7 @@ static void describe(struct job *j, struct tokenfile_info *i)
         how = arena_printf(a, "%s --shards %lld", how, (long long)o->shards);
     if (j->of > 0)
         how = arena_printf(a, "%s --shard %d/%d", how, j->shard, j->of);
-    i->how = how;
+    i->how = how[0] == ' ' ? how + 1 : how;
     int n_json = 0;
     for (int k = 0; k < j->c.n_paths; k++)
         n_json += docs_of(j, j->paths[k]) == TEXT_JSONL;
@@ -191,14 +192,23 @@ static void describe(struct job *j, struct tokenfile_info *i)
 /* ", 3 blank lines" and so on for what is not zero. */
 static const char *counted(const struct job *j)
 {
-    static const char *const what[TEXT_N_KINDS] = { "bytes that are no UTF-8", "halves of surrogate pairs", "times U+0000", "lines that are no JSON object",
-        "times no such key", "values that are no string", "blank lines", "documents without text" };
+    static const struct { const char *one, *many; } what[TEXT_N_KINDS] = {
+        [TEXT_UTF8] = { "byte that is no UTF-8", "bytes that are no UTF-8" },
+        [TEXT_SURROGATE] = { "half of a surrogate pair", "halves of surrogate pairs" },
+        [TEXT_NUL] = { "U+0000", "times U+0000" },
+        [TEXT_JSON] = { "line that is no JSON object", "lines that are no JSON object" },
+        [TEXT_KEY] = { "value that is missing", "values that are missing" },
+        [TEXT_TYPE] = { "value that is no string", "values that are no string" },
+        [TEXT_BLANK_LINE] = { "blank line", "blank lines" },
+        [TEXT_EMPTY] = { "document without text", "documents without text" },
+    };
     static const char *const done[TEXT_N_ACTIONS] = { "", " (replaced)", " (left out)", " (left out)", " (taken as empty)", "" };
     char n[32];
     const char *s = "";
     for (int k = 0; k < TEXT_N_KINDS; k++)
         if (j->c.count[k] > 0)
-            s = arena_printf(j->arena, "%s, %s %s%s", s, units_count(n, j->c.count[k]), what[k], done[j->c.how.on[k]]);
+            s = arena_printf(j->arena, "%s, %s %s%s", s, units_count(n, j->c.count[k]), j->c.count[k] == 1 ? what[k].one : what[k].many,
+                             done[j->c.how.on[k]]);
     return s;
 }
 
@@ -291,6 +301,8 @@ static void talk(const struct job *j)
     if (j->o->check)
         log_info("both ways give the same ids for %s%s", units_bytes(bytes, (double)j->c.text_bytes),
                  tok_encoder_is_fast(j->c.e) ? "" : "; this vocabulary has only the slow one");
+    else if (!j->to_file && counted(j)[0] != '\0')
+        log_info("counted in the text: %s", counted(j) + 2);
     for (int k = 0; k < j->c.how.n_keys; k++)
         invalid += j->c.invalid[k];
     if (invalid > 0)
@@ -305,7 +317,7 @@ static int encode_run(void *opts, int argc, char **argv)
     TRY(check_options(o, to_file));
     if (!to_file && !o->check)
         TRY(out_binary(o->force));
-    struct job j = { .o = o, .arena = arena_new() };
+    struct job j = { .o = o, .arena = arena_new(), .to_file = to_file };
     TRY_OUT(rc, read_how(&j));
     j.c.invalid = arena_array(j.arena, (size_t)j.c.how.n_keys, sizeof *j.c.invalid);
     TRY_OUT(rc, tokenize_vocab(o->tokenizer, &o->load, &j.v));
