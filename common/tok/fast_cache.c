@@ -1,6 +1,6 @@
 /* fast_cache.c -- two tables that grow by doubling up to a bound.
  *
- * A piece lies in one of the four places from that of its hash on.  Nothing is
+ * A piece lies in one of the places from that of its hash on.  Nothing is
  * ever taken out alone, so a piece that was put is found until another one
  * replaces it, which costs time and never an id. */
 #include "tok/fast_cache.h"
@@ -10,14 +10,14 @@
 #include "base/err.h"
 #include "tok/merge.h"
 
-enum { WAYS = 4, FEW_BITS = 12, FEW_MOST = 20, MANY_BITS = 8, MANY_MOST = 17 };     /* at most 32 and 16 MiB */
+enum { FEW_BITS = 12, FEW_MOST = 20, MANY_BITS = 8, MANY_MOST = 18 };     /* at most 32 MiB each */
 
 #define EIGHT 255, 255, 255, 255, 255, 255, 255, 255
 const uint8_t tok_cache_keep[2 * TOK_LONG + 2] = { EIGHT, EIGHT, EIGHT, EIGHT, EIGHT, EIGHT };
 
 static void *empty_table(int bits, size_t size)
 {
-    return tok_pages_new((((size_t)1 << bits) + WAYS) * size);
+    return tok_pages_new((((size_t)1 << bits) + TOK_WAYS) * size);
 }
 
 int tok_cache_new(struct tok_cache *c)
@@ -41,20 +41,20 @@ static void put_short(struct tok_cache *c, const struct tok_short *x)
     uint64_t key[2] = { x->key[0], x->key[1] & ~TOK_KEY_LAST(0xf0) };
     struct tok_short *e = c->few + tok_short_place(c, key);
     int way = 0;
-    while (way < WAYS && e[way].key[1] != 0)
+    while (way < TOK_WAYS && e[way].key[1] != 0)
         way++;
-    c->n_few += way < WAYS;
-    e[way < WAYS ? way : (int)(key[0] ^ key[0] >> 8 ^ key[1]) & (WAYS - 1)] = *x;
+    c->n_few += way < TOK_WAYS;
+    e[way < TOK_WAYS ? way : (int)(key[0] ^ key[0] >> 8 ^ key[1]) & (TOK_WAYS - 1)] = *x;
 }
 
 static void put_long(struct tok_cache *c, const struct tok_long *x)
 {
     struct tok_long *e = c->many + tok_long_place(c, x->key);
     int way = 0;
-    while (way < WAYS && e[way].key[5] != 0)
+    while (way < TOK_WAYS && e[way].key[5] != 0)
         way++;
-    c->n_many += way < WAYS;
-    e[way < WAYS ? way : (int)(x->key[0] ^ x->key[0] >> 8 ^ x->key[1]) & (WAYS - 1)] = *x;
+    c->n_many += way < TOK_WAYS;
+    e[way < TOK_WAYS ? way : (int)(x->key[0] ^ x->key[0] >> 8 ^ x->key[1]) & (TOK_WAYS - 1)] = *x;
 }
 
 /* Without memory for a larger table the one that is there stays. */
@@ -67,7 +67,7 @@ void tok_cache_grow(struct tok_cache *c)
             c->few = p;
             c->few_shift--;
             c->n_few = 0;
-            for (size_t i = 0; i < ((size_t)1 << bits) + WAYS; i++)
+            for (size_t i = 0; i < ((size_t)1 << bits) + TOK_WAYS; i++)
                 if (old[i].key[1] != 0)
                     put_short(c, &old[i]);
             free(old);
@@ -80,7 +80,7 @@ void tok_cache_grow(struct tok_cache *c)
             c->many = p;
             c->many_shift--;
             c->n_many = 0;
-            for (size_t i = 0; i < ((size_t)1 << bits) + WAYS; i++)
+            for (size_t i = 0; i < ((size_t)1 << bits) + TOK_WAYS; i++)
                 if (old[i].key[5] != 0)
                     put_long(c, &old[i]);
             free(old);

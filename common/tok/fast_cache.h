@@ -15,6 +15,7 @@
 enum {
     TOK_SHORT = 15, TOK_SHORT_IDS = 4,          /* bytes and ids of the first table */
     TOK_LONG = 47, TOK_LONG_IDS = 19,           /* of the second */
+    TOK_WAYS = 8,                               /* places of a piece, from that of its hash on */
 };
 
 /* The last byte of a key is the length and, in a short one that is stored, the number of
@@ -31,8 +32,8 @@ struct tok_long { uint64_t key[6]; int32_t n, ids[TOK_LONG_IDS]; };
 #endif
 
 struct tok_cache {
-    struct tok_short *few;      /* two lines hold the four places of a piece */
-    struct tok_long *many;      /* eight lines do */
+    struct tok_short *few;
+    struct tok_long *many;
     int few_shift, many_shift;  /* of a hash, to the first place */
     size_t n_few, n_many;
 };
@@ -70,13 +71,15 @@ static inline const int32_t *tok_short_find(const struct tok_cache *c, size_t pl
 {
     const struct tok_short *e = c->few + place;
     const uint64_t bare = ~TOK_KEY_LAST(0xf0);
-    for (int line = 0; line < 2; line++, e += 2) {
+    for (int way = 0; way < TOK_WAYS; way += 2, e += 2) {
         _Bool first = e[0].key[0] == key[0] && (e[0].key[1] & bare) == key[1];
         const struct tok_short *x = e + !first;
         if (x->key[0] == key[0] && (x->key[1] & bare) == key[1]) {
             *n = TOK_KEY_GET(x->key[1]) >> 4;
             return x->ids;
         }
+        if (e[1].key[1] == 0)   /* they are filled in order */
+            break;
     }
     return NULL;
 }
@@ -103,7 +106,7 @@ static inline size_t tok_long_place(const struct tok_cache *c, const uint64_t ke
 static inline const int32_t *tok_long_find(const struct tok_cache *c, size_t place, const uint64_t key[6], size_t *n)
 {
     const struct tok_long *e = c->many + place;
-    for (int way = 0; way < 4; way++, e++)
+    for (int way = 0; way < TOK_WAYS && e->key[5] != 0; way++, e++)
         if (memcmp(e->key, key, sizeof e->key) == 0) {
             *n = (size_t)e->n;
             return e->ids;
