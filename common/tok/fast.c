@@ -69,7 +69,8 @@ static _Bool may_cut(const struct tok_vocab *v, _Bool specials)
 {
     for (int i = 0; i < v->n_added; i++) {
         const struct tok_added *t = &v->added[i];
-        if ((specials || !t->special) && (t->lstrip || t->rstrip || t->single_word || strpbrk(t->content, " \n") != NULL))
+        if ((specials || !t->special) && (t->lstrip || t->rstrip || t->single_word || strpbrk(t->content, " \n") != NULL || strstr(t->content, "\xe3\x80") != NULL ||
+                                         strstr(t->content, "\xef\xbc") != NULL))
             return 0;
     }
     return 1;

@@ -318,6 +318,16 @@ const struct tok_split *tok_split_find(const struct tok_pre *pre, int n, enum to
     return NULL;
 }
 
+/* A comma or full stop of East Asia after an ideograph: no piece holds both, and normal forms
+ * change neither.  (U+4DC0 and U+9FC0 begin signs and what is not in all tables.) */
+static inline _Bool ends_ideographs(const uint8_t *s, size_t n, size_t i)
+{
+    if (n - i < 3 || i < 3 || !((s[i] == 0xe3 && s[i + 1] == 0x80 && (s[i + 2] == 0x81 || s[i + 2] == 0x82)) ||
+                                (s[i] == 0xef && s[i + 1] == 0xbc && s[i + 2] == 0x8c)))
+        return 0;
+    return s[i - 3] >= 0xe5 && s[i - 3] <= 0xe9 && (s[i - 2] & 0xc0) == 0x80 && (s[i - 1] & 0xc0) == 0x80 && !(s[i - 3] == 0xe9 && s[i - 2] == 0xbf);
+}
+
 /* A space can only begin a piece or lie among white space, so after a visible
  * character it begins one.  After a line feed only CR, LF, white space and (where
  * slash) "/" can belong to the same piece, but where white space has no branch
@@ -330,6 +340,8 @@ size_t tok_split_kin_cut(const struct tok_split *k, const uint8_t *s, size_t n, 
         if (b == ' ' && a > ' ' && a < 0x7f)
             return i;
         if (k->line_cut && a == '\n' && b > ' ' && b < 0x7f && !(k->slash && b == '/'))
+            return i;
+        if (b >= 0xe3 && k->form != TOK_FORM_SPACE && ends_ideographs(s, n, i))
             return i;
     }
     return n;

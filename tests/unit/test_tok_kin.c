@@ -159,6 +159,45 @@ static void pieces_found_by_bits_are_the_same(void **state)
     }
 }
 
+static size_t ends_of(const struct scheme *x, const uint8_t *s, size_t n, size_t add, size_t *end)
+{
+    uint64_t bad = 0;
+    size_t k = 0;
+    for (size_t pos = 0; pos < n; end[k++] = add + pos)
+        pos = x->k->next(x->k, s, n, pos, &bad);
+    return k;
+}
+
+static void texts_cut_at_safe_places_give_the_same_pieces(void **state)
+{
+    (void)state;
+    static const char *const parts[] = { "a", "B", "1", " ", " ", "\n", "\r", "/", ".", "'s", "\t", "\xc3\xa9", "\xff", "\xe5\xad\x97", "\xe3\x80\x82", "\xe3\x80\x81",
+                                         "\xef\xbc\x8c", "\xe4\xb7\x80", "\xe3\x81\x82", "\xcc\x81", "\xe9\xbf\xbf", "\xc2\xa0" };
+    struct scheme x;
+    for (int i = 0; scheme(i, &x); i++) {
+        int cuts = 0;
+        for (int round = 0; round < 20000; round++) {
+            uint8_t s[256];
+            size_t n = 0, whole[256], two[256];
+            for (uint32_t k = 2 + dice(40); k > 0; k--) {
+                const char *p = parts[dice(sizeof parts / sizeof *parts)];
+                memcpy(s + n, p, strlen(p));
+                n += strlen(p);
+            }
+            size_t cut = n > 1 ? tok_split_kin_cut(x.k, s, n, 1 + dice((uint32_t)n - 1)) : n;
+            cuts += cut < n;
+            size_t k = ends_of(&x, s, n, 0, whole), m = ends_of(&x, s, cut, 0, two);
+            m += ends_of(&x, s + cut, n - cut, cut, two + m);
+            if (k != m || memcmp(whole, two, k * sizeof *two) != 0)
+                show(&x, s, n, cut);
+            assert_int_equal(k, m);
+            assert_memory_equal(whole, two, k * sizeof *two);
+        }
+        assert_true(cuts > 1000);
+        scheme_end(&x);
+    }
+}
+
 static void windows_refuse_what_they_do_not_know(void **state)
 {
     (void)state;
@@ -181,6 +220,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pieces_are_those_of_the_expression),
         cmocka_unit_test(pieces_found_by_bits_are_the_same),
+        cmocka_unit_test(texts_cut_at_safe_places_give_the_same_pieces),
         cmocka_unit_test(windows_refuse_what_they_do_not_know),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
