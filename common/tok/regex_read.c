@@ -28,6 +28,7 @@ struct reader {
     _Bool fold[DEPTH_MAX + 1];  /* (?i: */
     int depth;
     char last;                  /* the literal letter before, for folds of two letters */
+    _Bool inner;                /* in a class in a class */
 };
 
 static int refuse(const struct reader *r, const char *what)
@@ -194,6 +195,24 @@ static int escape(struct reader *r, _Bool in_class)
     return 0;
 }
 
+static int class_items(struct reader *r);
+
+/* [a[bc]] is the same as [abc], unless a "-" at a border would become a range. */
+static int inner_class(struct reader *r)
+{
+    _Bool dash = r->n > 0 && r->out[r->n - 1] == '-';
+    r->p++;
+    if (dash || r->inner || (r->p < r->end && (*r->p == '^' || *r->p == '-')))
+        return refuse(r, "such a class in a class");
+    r->inner = 1;
+    TRY(class_items(r));
+    r->inner = 0;
+    if (*r->p != ']' || r->p[-1] == '-' || (r->p + 1 < r->end && r->p[1] == '-'))
+        return refuse(r, "such a class in a class");
+    r->p++;
+    return 0;
+}
+
 /* The inside of [...], after [ and ^, up to ] or &&. */
 static int class_items(struct reader *r)
 {
@@ -205,8 +224,12 @@ static int class_items(struct reader *r)
             return refuse(r, "] at the beginning of a class");
         if (*r->p == ']' || is(r, "&&"))
             return 0;
-        if (is(r, "[:") || *r->p == '[')
-            return refuse(r, "a class in a class");
+        if (is(r, "[:"))
+            return refuse(r, "a class by its name");
+        if (*r->p == '[') {
+            TRY(inner_class(r));
+            continue;
+        }
         if (r->d == TOK_RUST && (is(r, "--") || is(r, "~~")))
             return refuse(r, "a difference of classes");
         if (r->fold[r->depth] && (unsigned char)*r->p >= 0x80)

@@ -205,6 +205,49 @@ static size_t kimi_next(const struct tok_split *k, const uint8_t *s, size_t n, s
     return tok_split_kimi(s, n, pos, bad);
 }
 
+/* [(\s|.,!?…。，、।۔،)], whose bytes an expression meant otherwise. */
+static _Bool parts_words(uint32_t c)
+{
+    static const uint32_t signs[] = { '(', ')', '|', '.', ',', '!', '?', 0x2026, 0x3002, 0xff0c, 0x3001, 0x964, 0x6d4, 0x60c };
+    for (size_t i = 0; i < sizeof signs / sizeof *signs; i++)
+        if (c == signs[i])
+            return 1;
+    return tok_char_space(c);
+}
+
+/* 1: a word goes on here, 0: it does not, -1: the text ends. */
+static int in_word(const uint8_t *s, size_t n, size_t pos, size_t *len)
+{
+    uint32_t c;
+    if (pos >= n || (*len = (size_t)tok_utf8_char(s + pos, n - pos, &c)) == 0)
+        return -1;
+    return !parts_words(c);
+}
+
+/*  ?[^(\s|.,!?…。，、।۔،)]+ ; what lies between two matches is one piece. */
+static size_t bloom_next(const struct tok_split *k, const uint8_t *s, size_t n, size_t pos, uint64_t *bad)
+{
+    size_t e = pos, len;
+    int word = in_word(s, n, pos, &len);
+    (void)k;
+    if (word < 0)
+        return tok_split_invalid(s, n, pos, bad);
+    if (s[pos] == ' ' && in_word(s, n, pos + 1, &len) == 1) {
+        e++;
+        word = 1;
+    }
+    if (word) {
+        while (in_word(s, n, e, &len) == 1)
+            e += len;
+        return e;
+    }
+    while (in_word(s, n, e, &len) == 0 && !(e > pos && s[e] == ' ' && in_word(s, n, e + 1, &len) == 1)) {
+        in_word(s, n, e, &len);
+        e += len;
+    }
+    return e;
+}
+
 /* A space as it is or as it is shown: its length. */
 static inline size_t space_at(const uint8_t *s, size_t n, size_t pos)
 {
@@ -246,6 +289,7 @@ static const struct tok_split
     deepseek = { .name = "deepseek", .next = deepseek_next, .digits = 3, .line_cut = 1, .form = TOK_FORM_DEEPSEEK, .marks = 1, .apart = 1 },
     o200k = { .name = "o200k", .next = o200k_next, .digits = 3, .line_cut = 1, .slash = 1, .form = TOK_FORM_CASED, .tail = 1 },
     tekken = { .name = "tekken", .next = tekken_next, .digits = 1, .line_cut = 1, .slash = 1, .form = TOK_FORM_CASED },
+    bloom = { .name = "bloom", .next = bloom_next, .form = TOK_FORM_OTHER },
     kimi = { .name = "kimi", .next = kimi_next, .digits = 3, .line_cut = 1, .form = TOK_FORM_CASED, .tail = 1, .apart = 1 };
 
 #define RUST (1 << TOK_RUST)
@@ -273,6 +317,8 @@ static const struct { const char *expression; const struct tok_split *split; int
     { CONTRACTION "|" MARK "[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*" SPACES, &qwen35, RUST | ONIG },
     { MARK UPPER "]*" LOWER "]+|" MARK UPPER "]+" LOWER "]*|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*" SPACES, &tekken, RUST | ONIG },
     { tok_split_o200k, &o200k, RUST | ONIG },
+    { " ?[^(\\s|[.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c])]+", &bloom, ONIG },
+    { " ?[^(\\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+", &bloom, RUST | ONIG },
     { "[\\p{Han}]+|" MARK UPPER NOT_HAN "*" LOWER NOT_HAN "+" CONTRACTION "?|" MARK UPPER NOT_HAN "+" LOWER NOT_HAN "*" CONTRACTION
       "?|\\p{N}{1,3}" OTHERS SPACES, &kimi, RUST | ONIG },
 };
@@ -332,12 +378,13 @@ static inline _Bool ends_ideographs(const uint8_t *s, size_t n, size_t i)
  * character it begins one.  After a line feed only CR, LF, white space and (where
  * slash) "/" can belong to the same piece, but where white space has no branch
  * for line feeds (GPT-2) the run depends on what follows.  No branch looks at what
- * comes before it. */
+ * comes before it.  (BLOOM's joins signs and spaces that match nothing: there it is a space
+ * after a letter.) */
 size_t tok_split_kin_cut(const struct tok_split *k, const uint8_t *s, size_t n, size_t from)
 {
     for (size_t i = from; i < n; i++) {
         uint8_t a = s[i - 1], b = s[i];
-        if (b == ' ' && a > ' ' && a < 0x7f)
+        if (b == ' ' && a > ' ' && a < 0x7f && (k->form != TOK_FORM_OTHER || (uint8_t)((a | 0x20) - 'a') < 26))
             return i;
         if (k->line_cut && a == '\n' && b > ' ' && b < 0x7f && !(k->slash && b == '/'))
             return i;

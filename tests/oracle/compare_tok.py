@@ -193,6 +193,33 @@ def scheme(name):
     return check
 
 
+def expressions(tmp):
+    """Every expression that is compiled here, in Oniguruma's hands there, with the golden vocabulary."""
+    c, mark, tail = make_tok_cases.C, make_tok_cases.MARK, make_tok_cases.TAIL
+    ling = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
+    known = [make_tok_cases.SCHEMES[n] for n in ("o200k", "llama3", "qwen2", "tekken", "kimi")]
+    known += [ling % n for n in ("", "{1,2}", "{1,3}")]
+    known += [rf"{c}|{mark}[\p{{L}}\p{{M}}]+|\p{{N}}| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|{tail}",
+              rf"{c}|{mark}\p{{L}}+|\p{{N}}{{1,2}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{tail}",
+              rf"{c}|{mark}\p{{L}}+|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",
+              r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+              r" ?[^(\s|[.,!?…。，、।۔،])]+", r" ?[^(\s|.,!?…。，、।۔،)]+"]
+    path = os.path.join(tmp, "tokenizer.json")
+    for e in known:
+        with open(os.path.join(make_tok_cases.GOLDEN, "tokenizer.json"), encoding="utf-8") as f:
+            spec = json.load(f)
+        spec["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [
+            {"type": "Split", "pattern": {"Regex": e}, "behavior": "Isolated", "invert": False},
+            {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}]}
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump(spec, f)
+        t = Tokenizer.from_file(path)
+        t.encode_special_tokens = True
+        for name, text in texts():
+            for slow in ([], ["--slow"]):
+                same(" ".join([e, name, *slow]), t.encode(text, add_special_tokens=False).ids, ours(["-t", path, *slow], text))
+
+
 def random_tokenizers(tmp):
     path = os.path.join(tmp, "tokenizer.json")
     done = 0
@@ -225,7 +252,8 @@ def golden(tmp):
             raise Differs("a golden document has other ids now")
 
 
-CHECKS = [("the packages make the golden cases again", golden), ("random tokenizers of tokenizers", random_tokenizers)]
+CHECKS = [("the packages make the golden cases again", golden), ("random tokenizers of tokenizers", random_tokenizers),
+          ("tokenizers and every compiled expression", expressions)]
 CHECKS += [(f"tokenizers and {n}", real(n)) for n in ("qwen3", "deepseek_v3", "gptoss")]
 CHECKS += [(f"tiktoken and the scheme {n}", scheme(n)) for n in make_tok_cases.SCHEMES]
 CHECKS += [(f"mistral-common and {n}", tekken(n)) for n in ("tekken_240718.json", "tekken_240911.json")]

@@ -215,12 +215,27 @@ static void windows_refuse_what_they_do_not_know(void **state)
     }
 }
 
+static void a_class_in_a_class_is_their_union_or_refused(void **state)
+{
+    (void)state;
+    static const char *const fine[] = { "[a[bc]]+", "[^(\\s|[.,]d]", "[[ab]c]" };
+    static const char *const refused[] = { "[a[b[c]]]", "[a-[b]]", "[a[^b]]", "[[a]-z]", "[a[b-]]", "[a[-b]]", "[[:alpha:]]", "[a[b", "[a[b]", "[a[b&&[^c]]]" };
+    char *out;
+    for (size_t i = 0; i < sizeof fine / sizeof *fine; i++) {
+        assert_int_equal(tok_regex_translate("test", fine[i], strlen(fine[i]), TOK_ONIG, &out), 0);
+        free(out);
+    }
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        assert_true(tok_regex_translate("test", refused[i], strlen(refused[i]), TOK_ONIG, &out) < 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pieces_are_those_of_the_expression),
         cmocka_unit_test(pieces_found_by_bits_are_the_same),
         cmocka_unit_test(texts_cut_at_safe_places_give_the_same_pieces),
+        cmocka_unit_test(a_class_in_a_class_is_their_union_or_refused),
         cmocka_unit_test(windows_refuse_what_they_do_not_know),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
