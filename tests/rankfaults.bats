@@ -269,3 +269,61 @@ rows_or_end() { [ "$(grep -c 'moe.metrics' rows)" -ge "$1" ] || ! kill -0 "$PID"
 	passes moe-ckpt verify -q run
 	same_tensors "$STRAIGHT/ckpt/step-00000009" run/ckpt/step-00000009
 }
+
+# saver ARG...: the unit test's own program, on 3 ranks.
+saver() { timeout -k 5 300 $MPIRUN -n 3 "$@"; }
+
+@test "each call of a save fails on each rank and on all: the same status everywhere, one line that names the rank, the old checkpoint" {
+	need_preload fault
+	TOY=$MOE_BUILD/unit/test_ckpt_ranks
+	saver "$TOY" save run 7 0 1
+	replicas=1
+	[ -z "${MOE_LONG-}" ] || replicas='1 3'
+	for r in $replicas; do
+		for how in apart beside; do
+			stride=7
+			[ -z "${MOE_LONG-}" ] || stride=1
+			passes saver -x LD_PRELOAD="$FAULT" "$TOY" product run 7 "$r" $stride $how
+			echo "$r replicas, $how: $output"
+			[ "${output%% *}" -gt 50 ]
+			[ "$(ls -A run/ckpt)" = step-00000007 ]
+		done
+	done
+}
+
+@test "a rank is killed at each call of a save: the old checkpoint or the new one, whole, and the next save sweeps" {
+	need_preload fault
+	TOY=$MOE_BUILD/unit/test_ckpt_ranks
+	D=$(pwd -P)/run
+	saver "$TOY" save run 7 0 1
+	cp -a run before
+	stride=7 first=3
+	[ -z "${MOE_LONG-}" ] || stride=1 first=1
+	killed=0
+	# The inner shells expand.
+	# shellcheck disable=SC2016
+	for ((rank = 0; rank < 3; rank++)); do
+		for ((n = first; ; n += stride)); do
+			rm -rf run
+			cp -a before run
+			ended=0
+			RANK=$rank SO=$FAULT DIR=$D N=$n saver sh -c '[ "$OMPI_COMM_WORLD_RANK" != "$RANK" ] ||
+				export LD_PRELOAD="$SO" MOE_FAULT_DIR="$DIR" MOE_FAULT="any:$N:KILL"
+				exec "$0" save run 8 0 1' "$TOY" > said 2> err || ended=$?
+			echo "rank $rank, call $n: $ended"
+			got=$("$TOY" load run 7 3 > /dev/null && echo 7 || { "$TOY" load run 8 3 > /dev/null && echo 8; })
+			[ $ended -ne 0 ] || [ "$got" = 8 ]
+			[ -n "$got" ] || {
+				echo "rank $rank, call $n: neither step loads"
+				return 1
+			}
+			saver "$TOY" save run 8 0 1
+			passes "$TOY" load run 8 3
+			[ -z "$(find run -name '*.tmp' -o -name '*.moe-tmp')" ]
+			[ $ended -ne 0 ] || break
+			killed=$((killed + 1))
+		done
+	done
+	echo "$killed kills"
+	[ $killed -gt 4 ]
+}

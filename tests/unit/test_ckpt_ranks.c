@@ -12,8 +12,13 @@
  * test_ckpt_ranks load RUN STEP SHARD [ROWS]
  *         every byte of the checkpoint must be the toy; prints how many bytes
  *         beyond its own SHARD owners together have to read
+ * test_ckpt_ranks product RUN STEP REPLICAS STRIDE [HOW]
+ *         with the fault library before it: saves STEP + 1 again and again, and
+ *         in turn each call of each kind fails on one rank, then on all; prints
+ *         "STATUS: sentence" where something is not as it must be, else the cases
  * test_ckpt_ranks backends
  *         what comm_open() takes, one a line */
+#include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,6 +34,7 @@
 #include "base/fs.h"
 #include "base/pool.h"
 #include "ckpt/load.h"
+#include "ckpt/run.h"
 #include "ckpt/save.h"
 #include "ckpt/save_impl.h"
 #include "ckpt/verify.h"
@@ -243,6 +249,124 @@ static int save_main(int argc, char **argv)
     for (int i = 0; i < v.n_mem; i++)
         free(v.mem[i]);
     comm_close(c);
+    return err_status(rc);
+}
+
+/* ---- with each call failing in turn */
+
+struct product { struct saver v; struct comm *c; const char *run, *dir; long n_cases; void (*plan)(const char *, const char *); long (*count)(const char *); };
+
+static int check_all(const struct ckpt *c, int64_t step, int shard, int64_t *extra);
+
+/* On rank 0, after a save that ended with rc and a sentence; where: the ranks it
+ * may have come from, -1: any. */
+static int judge(struct product *p, int rc, int where, const char *cause)
+{
+    struct arena *a = arena_new();
+    char want[64], step[32];
+    int64_t extra = 0;
+    struct ckpt *c;
+    char **names;
+    int n;
+
+    snprintf(want, sizeof want, "rank %d on ", where);
+    if (rc < 0 && ((err_status(rc) != 73 && err_status(rc) != 74) || !strstr(err_msg(), cause) || !strstr(err_msg(), p->run) ||
+                   (where >= 0 && strncmp(err_msg(), want, strlen(want)))))
+        rc = err_set(ERR_NO, "status %d: %s", err_status(rc), arena_strdup(a, err_msg()));
+    else
+        rc = ckpt_open(p->run, CKPT_NEED_MANIFEST | CKPT_NO_FALLBACK, &c);
+    if (rc == 0) {
+        rc = check_all(c, ckpt_manifest(c)->info.step, p->v.shard, &extra);
+        ckpt_close(c);
+    }
+    if (rc == 0)
+        rc = fs_list(a, fs_join(a, p->run, "ckpt"), &names, &n);
+    for (int i = 0; rc == 0 && i < n; i++)
+        if (ckpt_is_temp(names[i]))
+            rc = err_set(ERR_NO, "%s is left", names[i]);
+    /* As it was before. */
+    if (rc == 0)
+        rc = fs_remove_tree(fs_join(a, fs_join(a, p->run, "ckpt"), ckpt_step_name(step, p->v.step)));
+    if (rc == 0)
+        rc = fs_symlink_replace(arena_printf(a, "ckpt/%s", ckpt_step_name(step, p->v.step - 1)), fs_join(a, p->run, "latest"));
+    arena_free(a);
+    return rc;
+}
+
+/* Returns the most calls of the kind that a rank made, or an error. */
+static int64_t one_case(struct product *p, const char *kind, long n, const char *action, const char *cause, int where)
+{
+    _Bool mine = where < 0 || where == p->v.rank;
+    char spec[64];
+    int64_t calls, codes[2];
+    int rc;
+
+    snprintf(spec, sizeof spec, "%s:%ld:%s", kind, n, action);
+    p->plan(mine ? spec : NULL, p->dir);
+    rc = save_all(&p->v, p->c, p->run, 0);
+    calls = mine ? p->count(kind) : 0;
+    p->plan(NULL, "/");
+    spoil(&p->v);
+    p->n_cases++;
+    codes[0] = rc;
+    codes[1] = -rc;
+    TRY(comm_all_reduce(p->c, codes, 2, DT_I64, COMM_MAX));
+    TRY(comm_all_reduce(p->c, &calls, 1, DT_I64, COMM_MAX));
+    if (codes[0] != -codes[1])
+        rc = err_set(ERR_NO, "the ranks end with %d and %d", (int)codes[0], (int)-codes[1]);
+    else if (p->v.rank == 0)
+        rc = judge(p, rc, where, cause);
+    else
+        rc = 0;
+    if (rc < 0)
+        err_add("%s on rank %d", spec, where);
+    TRY(comm_agree(p->c, rc));
+    return calls;
+}
+
+static int product(struct product *p, int stride)
+{
+    static const char *const kinds[] = { "open", "close", "pwrite", "fallocate", "fsync", "mkdir", "rename", "symlink" };
+    static const struct { const char *word, *text; } actions[] = { { "EIO", "Input/output error" }, { "ENOSPC", "No space left" } };
+    int turn = 0;
+
+    for (int where = -1; where < p->v.size; where++)
+        for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+            for (int a = 0; a < 2; a++)
+                for (long n = 1 + turn++ % stride;; n += stride) {
+                    int64_t calls = one_case(p, kinds[k], n, actions[a].word, actions[a].text, where);
+
+                    if (calls < 0)
+                        return (int)calls;
+                    if (calls < n)
+                        break;
+                }
+    return 0;
+}
+
+static int product_main(int argc, char **argv)
+{
+    struct product p = { .v = { .step = atoll(argv[3]) + 1, .replicas = atoi(argv[4]), .how = argc > 6 ? argv[6] : "" }, .run = argv[2] };
+    char dir[4096];
+    int rc;
+
+    *(void **)&p.plan = dlsym(RTLD_DEFAULT, "fault_plan");
+    *(void **)&p.count = dlsym(RTLD_DEFAULT, "fault_count");
+    if (!p.plan || !p.count || !realpath(p.run, dir))
+        return 99;
+    p.dir = dir;
+    p.plan(NULL, "/");
+    set_rows(13);
+    rc = comm_open("mpi", NULL, &p.c);
+    if (rc == 0) {
+        p.v.rank = comm_rank(p.c);
+        p.v.size = comm_size(p.c);
+        p.v.shard = p.v.size / p.v.replicas;
+        rc = product(&p, atoi(argv[5]));
+    }
+    if (p.c && p.v.rank == 0)
+        printf(rc < 0 ? "%d: %s\n" : "%d cases%s\n", rc < 0 ? err_status(rc) : (int)p.n_cases, rc < 0 ? err_msg() : "");
+    comm_close(p.c);
     return err_status(rc);
 }
 
@@ -497,6 +621,8 @@ int main(int argc, char **argv)
             puts(*b);
         return 0;
     }
+    if (argc > 5 && !strcmp(argv[1], "product"))
+        return product_main(argc, argv);
     if (argc > 5 && !strcmp(argv[1], "save"))
         return save_main(argc, argv);
     if (argc > 4 && !strcmp(argv[1], "load"))
