@@ -227,11 +227,11 @@ every() {
 	[ ! -e .out.moe-tmp ] && [ ! -e out/leftover ]
 }
 
-@test "2 GiB are converted in less memory than a tenth of it" {
-	[ -z "${MOE_SAN-}" ] || skip "a sanitizer build needs its own address space"
-	[ "$(df -Pk . | awk 'NR == 2 { print $4 }')" -gt 3000000 ] || skip "less than 3 GB free"
+# sparse LAYERS EXPERTS HIDDEN: a model in big/ whose values are a hole; the
+# bytes of its tensors are left in $data.
+sparse() {
 	mkdir big
-	read -r header data < <(awk -v dir=big -v layers=2 -v experts=84 -v hidden=1024 -v inter=1024 -v vocab=1024 -v dtype=F32 -f "$ROOT/tests/sparse_model.awk")
+	read -r header data < <(awk -v dir=big -v layers="$1" -v experts="$2" -v hidden="$3" -v inter=1024 -v vocab=1024 -v dtype=F32 -f "$ROOT/tests/sparse_model.awk")
 	for shift in 0 8 16 24 32 40 48 56; do
 		# shellcheck disable=SC2059
 		printf "\\$(printf %o $((header >> shift & 255)))"
@@ -239,11 +239,31 @@ every() {
 	cat big/header >> big/model.safetensors
 	rm big/header
 	truncate -s $((8 + header + data)) big/model.safetensors
-	[ "$data" -gt 2147483648 ]
+}
+
+# shrinks LIMIT: big/ becomes bf16 within so many KiB of address space.
+shrinks() {
 	(
-		ulimit -v 200000
+		ulimit -v "$1"
 		convert -d bf16 big out
 	)
 	[ "$(moe-ckpt info --json out | sed 's/.*"model":{[^}]*"bytes":\([0-9]*\).*/\1/')" -eq $((data / 2)) ]
 	rm -r out big
+}
+
+@test "2 GiB are converted in less memory than a tenth of it" {
+	[ -z "${MOE_SAN-}" ] || skip "a sanitizer build needs its own address space"
+	[ "$(df -Pk . | awk 'NR == 2 { print $4 }')" -gt 3000000 ] || skip "less than 3 GB free"
+	sparse 2 84 1024
+	[ "$data" -gt 2147483648 ]
+	shrinks 200000
+}
+
+@test "40 GiB are converted in 256 MiB and two tensors" {
+	[ -n "${MOE_LONG-}" ] || skip "only in make check-long"
+	[ -z "${MOE_SAN-}" ] || skip "a sanitizer build needs its own address space"
+	[ "$(df -Pk . | awk 'NR == 2 { print $4 }')" -gt $((80 << 20)) ] || skip "less than 80 GiB free"
+	sparse 14 124 2048
+	[ "$data" -gt $((40 << 30)) ]
+	shrinks $(((256 + 2 * 8) << 10))
 }

@@ -9,8 +9,8 @@
  *
  * Writing and reading need no seek, so both go through pipes; an index at the
  * end finds one tensor in a regular file.  Each chunk carries the hash of what it
- * becomes, each block one of its own head and place: a byte changed, lost, moved
- * or put in is an error that names the file it would have gone into. */
+ * becomes, each block one of its own head and place: what would come out another
+ * way, bytes lost, moved or put in are an error that names the file. */
 #ifndef CKPT_PACKING_H
 #define CKPT_PACKING_H
 

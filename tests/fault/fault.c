@@ -7,7 +7,7 @@
  *     KIND       open close read pread write pwrite fsync rename mkdir unlink
  *                symlink ftruncate fallocate malloc mmap; any: all of these but
  *                reading, opening, closing and memory, numbered together
- *     N          1, 2, ...; "3+" is the third and every later one
+ *     N          1, 2, ...; "3+" is the third and every later one, "3*" every third
  *     ACTION     an errno name: the call fails with it and does nothing
  *                KILL   SIGKILL before the call
  *                TORN   half of a write, then SIGKILL
@@ -70,7 +70,7 @@ static const struct { const char *name; int value; } errnos[] = {
 enum { NOTHING = 0, DO_SHORT = -1, DO_KILL = -2, DO_TORN = -3, DO_FLIP = -4 };      /* positive: an errno */
 
 #define MAX_FAULTS 8
-static struct { enum kind kind; long n; int later, action; } fault[MAX_FAULTS];
+static struct { enum kind kind; long n; char later; int action; } fault[MAX_FAULTS];      /* later: '+', '*' or 0 */
 static int n_faults;
 static atomic_long count[N_KINDS];
 static char below[4096];        /* MOE_FAULT_DIR */
@@ -141,8 +141,9 @@ static void parse(const char *all)
             refuse(all);
         fault[n_faults].kind = (enum kind)k;
         fault[n_faults].n = strtol(s + n + 1, &end, 10);
-        fault[n_faults].later = *end == '+';
-        end += *end == '+';
+        fault[n_faults].later = 0;
+        if (*end == '+' || *end == '*')
+            fault[n_faults].later = *end++;
         if (*end != ':' || fault[n_faults].n < 1)
             refuse(all);
         s = end + 1;
@@ -305,7 +306,8 @@ static int strike(enum kind k)
     int action = NOTHING;
 
     for (int i = 0; i < n_faults; i++)
-        if (fault[i].kind == k && (n == fault[i].n || (fault[i].later && n > fault[i].n)))
+        if (fault[i].kind == k &&
+            (n == fault[i].n || (fault[i].later == '+' && n > fault[i].n) || (fault[i].later == '*' && n % fault[i].n == 0)))
             action = fault[i].action;
     return action;
 }

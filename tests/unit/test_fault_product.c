@@ -118,6 +118,25 @@ static void every(const struct rig_cmd *c, const char *kind, const char *action,
         ;
 }
 
+/* A storm of signals: every second call is interrupted, moves half, or both. */
+static void storm(const struct rig_cmd *c)
+{
+    static const char *const specs[] = {
+        "read:2*:EINTR,pread:2*:EINTR,write:2*:EINTR,pwrite:2*:EINTR,fallocate:2*:EINTR",
+        "read:2*:EINTR,read:3*:SHORT,pread:2*:EINTR,pread:3*:SHORT,write:2*:EINTR,write:3*:SHORT,pwrite:2*:EINTR,pwrite:3*:SHORT",
+    };
+
+    for (int i = 0; i < 2; i++) {
+        const struct rig_report *r;
+
+        rig_reset(c);
+        r = rig_run(c, specs[i], "any", -1);
+        n_cases++;
+        if (r->signal || r->code < 0 || !rig_same(rig_work(), rig_end(c)))
+            fail_msg("%s, %s: signal %d, status %d, %s", c->name, specs[i], r->signal, err_status(r->code), r->msg);
+    }
+}
+
 /* Small requests end the process, with the sentence on its standard error. */
 static void starve(const struct rig_cmd *c)
 {
@@ -144,6 +163,7 @@ static void product(const struct rig_cmd *c)
                 continue;
             every(c, kinds[k].kind, actions[a].word, actions[a].error, actions[a].later);
         }
+    storm(c);
     starve(c);
     every(c, "any", "KILL", 0, 0);
     every(c, "write", "TORN", 0, 0);
