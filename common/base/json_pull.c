@@ -57,6 +57,12 @@ char json_pull_peek(struct json_pull *j)
     return j->p < j->end ? *j->p : '\0';
 }
 
+const char *json_pull_at(struct json_pull *j)
+{
+    space(j);
+    return j->p;
+}
+
 int json_pull_take(struct json_pull *j, char ch, const char *why)
 {
     space(j);

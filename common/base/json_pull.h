@@ -39,6 +39,9 @@ int json_pull_fail(const struct json_pull *j, const char *at, const char *fmt, .
 /* The first byte of what comes next, after space; 0 at the end of the text. */
 char json_pull_peek(struct json_pull *j);
 
+/* Where it stands, for json_pull_fail(). */
+const char *json_pull_at(struct json_pull *j);
+
 /* The byte ch, or an error "expected '{' WHY". */
 int json_pull_take(struct json_pull *j, char ch, const char *why);
 

@@ -127,7 +127,7 @@ static int read_object(struct parse *p, const char *of, const struct field *f, i
         return bad(p, "%s%sexpected an object", of, colon);
     p->j.p++;
     for (rc = !json_pull_empty(&p->j, '}'); rc;) {
-        const char *at = p->j.p;
+        const char *at = json_pull_at(&p->j);
 
         TRY(json_pull_key(&p->j, &key));
         for (i = 0; i < n && !json_slice_is(key, f[i].key); i++)
@@ -310,7 +310,7 @@ static int read_file(struct parse *p, struct manifest_file *f)
         return bad(p, "expected an object");
     p->j.p++;
     for (rc = !json_pull_empty(&p->j, '}'); rc;) {
-        const char *at = p->j.p;
+        const char *at = json_pull_at(&p->j);
 
         TRY(json_pull_key(&p->j, &key));
         for (i = 0; i < N(keys) && !json_slice_is(key, keys[i]); i++)

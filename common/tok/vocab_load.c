@@ -9,17 +9,22 @@
 
 static int parse_json(const char *name, const char *text, size_t n, struct tok_vocab **out)
 {
-    json_t *root;
     _Bool nul = memmem(text, n, "\\u0000", 6) != NULL;
-    TRY(nul ? json_load_nul(name, text, n, &root) : json_load_text(name, text, n, &root));
-    _Bool tekken = json_is_object(root) && json_object_get(root, "model") == NULL && json_is_array(json_object_get(root, "vocab")) &&
+    struct tok_lists l = { 0 };
+    json_t *root = NULL;
+    int rc;
+    TRY_OUT(rc, tok_lists_read(name, text, n, nul, &l, &root));
+    _Bool tekken = json_object_get(root, "model") == NULL && json_is_array(json_object_get(root, "vocab")) &&
                    json_object_get(json_object_get(root, "config"), "pattern") != NULL;
     if (nul && !tekken) {       /* where a NUL has no meaning: token_str alone holds one, and is not read */
         json_decref(root);
-        TRY(json_load_text(name, text, n, &root));
+        tok_lists_free(&l);
+        TRY_OUT(rc, tok_lists_read(name, text, n, 0, &l, &root));
     }
-    int rc = tekken ? tok_read_tekken(name, root, out) : tok_read_json(name, root, out);
+    rc = tekken ? tok_read_tekken(name, root, out) : tok_read_json(name, root, &l, out);
+out:
     json_decref(root);
+    tok_lists_free(&l);
     return rc;
 }
 

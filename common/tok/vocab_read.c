@@ -88,7 +88,7 @@ static int check_frame(const char *name, const json_t *root, const json_t **mode
     return 0;
 }
 
-static int read_one_added(struct tok_vocab *v, const json_t *o, const json_t *vocab, struct tok_added *out)
+static int read_one_added(struct tok_vocab *v, const json_t *o, const struct tok_lists *l, struct tok_added *out)
 {
     const char *content;
     int64_t id;
@@ -101,10 +101,10 @@ static int read_one_added(struct tok_vocab *v, const json_t *o, const json_t *vo
         TRY(json_opt_bool(o, v->name, flags[k], &on[k]));
     if (content[0] == '\0')
         return err_set(ERR_DATA, "%s: added_tokens: a token without content", v->name);
-    const json_t *known = json_object_get(vocab, content);
-    if (known != NULL && json_integer_value(known) != id)
+    int64_t known = tok_lists_find(l, content, strlen(content));
+    if (known >= 0 && l->key[known].id != id)
         return err_set(ERR_DATA, "%s: \"%s\" has id %lld in added_tokens, but %lld in model.vocab", v->name, content,
-                       (long long)id, (long long)json_integer_value(known));
+                       (long long)id, (long long)l->key[known].id);
     TRY(tok_vocab_put(v, id, (const uint8_t *)content, strlen(content), content));
     *out = (struct tok_added){ (int32_t)id, (const char *)v->bytes[id], on[0], on[1], on[2], on[3], on[4] };
     if (on[4])
@@ -112,116 +112,70 @@ static int read_one_added(struct tok_vocab *v, const json_t *o, const json_t *vo
     return 0;
 }
 
-static int read_added(struct tok_vocab *v, const json_t *added, const json_t *vocab)
+static int read_added(struct tok_vocab *v, const json_t *added, const struct tok_lists *l)
 {
     size_t n = json_array_size(added);
     v->added = arena_array(v->arena, n, sizeof *v->added);
     for (size_t i = 0; i < n; i++)
-        TRY(read_one_added(v, json_array_get(added, i), vocab, &v->added[v->n_added++]));
+        TRY(read_one_added(v, json_array_get(added, i), l, &v->added[v->n_added++]));
     return 0;
 }
 
-static int read_keys(struct tok_vocab *v, const json_t *vocab)
+static int read_keys(struct tok_vocab *v, const struct tok_lists *l)
 {
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)vocab, key, value) {
-        int64_t id = json_integer_value(value);
-        if (!json_is_integer(value))
-            return err_set(ERR_DATA, "%s: model.vocab: \"%s\": expected an integer", v->name, key);
+    uint8_t *p = arena_alloc(v->arena, l->key_bytes + (size_t)l->n_keys);
+    for (int64_t i = 0; i < l->n_keys; i++) {
+        const struct tok_lists_key *k = &l->key[i];
+        int64_t id = k->id;
         if (id < 0 || id >= v->size)
-            return err_set(ERR_DATA, "%s: token \"%.60s\" has id %lld, which is out of range", v->name, key, (long long)id);
-        if (v->key[id] != NULL || (v->bytes[id] != NULL && strcmp(key, (const char *)v->bytes[id]) != 0))
+            return err_set(ERR_DATA, "%s: token \"%.*s\" has id %lld, which is out of range", v->name, (int)(k->n < 60 ? k->n : 60), k->s, (long long)id);
+        if (v->key[id] != NULL || (v->bytes[id] != NULL && (v->len[id] != k->n || memcmp(k->s, v->bytes[id], k->n) != 0)))
             return err_set(ERR_DATA, "%s: id %lld is given twice", v->name, (long long)id);
-        if (key[0] == '\0')
+        if (k->n == 0)
             return err_set(ERR_DATA, "%s: model.vocab: a token without text", v->name);
-        v->key_len[id] = (uint32_t)strlen(key);
-        v->key[id] = (uint8_t *)arena_strdup(v->arena, key);
+        memcpy(p, k->s, k->n);
+        v->key_len[id] = k->n;
+        v->key[id] = p;
+        p += k->n + 1;
     }
     return 0;
 }
 
-static int read_options(struct tok_vocab *v, const json_t *model)
+static int read_options(struct tok_vocab *v, const json_t *model, const struct tok_lists *l)
 {
-    const json_t *vocab = json_object_get(model, "vocab"), *unk = json_object_get(model, "unk_token");
+    const json_t *unk = json_object_get(model, "unk_token");
+    int64_t k = -1;
     TRY(json_opt_bool(model, v->name, "fuse_unk", &v->fuse_unk));
     TRY(json_opt_bool(model, v->name, "byte_fallback", &v->byte_fallback));
     TRY(json_opt_bool(model, v->name, "ignore_merges", &v->ignore_merges));
     for (int b = 0; b < 256; b++) {
         char name[8];
         snprintf(name, sizeof name, "<0x%02X>", (unsigned)b);
-        const json_t *id = json_object_get(vocab, name);
-        v->fallback[b] = json_is_integer(id) ? (int32_t)json_integer_value(id) : -1;
+        k = tok_lists_find(l, name, strlen(name));
+        v->fallback[b] = k >= 0 ? (int32_t)l->key[k].id : -1;
     }
     if (unk == NULL || json_is_null(unk))
         return 0;
-    const json_t *id = json_is_string(unk) ? json_object_get(vocab, json_string_value(unk)) : NULL;
-    if (!json_is_integer(id))
+    k = json_is_string(unk) ? tok_lists_find(l, json_string_value(unk), json_string_length(unk)) : -1;
+    if (k < 0)
         return err_set(ERR_DATA, "%s: model.unk_token is not in model.vocab", v->name);
-    v->unk = (int32_t)json_integer_value(id);
+    v->unk = (int32_t)l->key[k].id;
     return 0;
 }
 
-static int part_id(const struct tok_vocab *v, const json_t *vocab, const char *s, size_t n, size_t rank, int32_t *id)
+static void read_merges(struct tok_vocab *v, const struct tok_lists *l)
 {
-    const json_t *o = json_object_getn(vocab, s, n);
-    if (!json_is_integer(o))
-        return err_set(ERR_DATA, "%s: model.merges[%zu]: \"%.*s\" is not in the vocabulary", v->name, rank, (int)n, s);
-    *id = (int32_t)json_integer_value(o);
-    return 0;
-}
-
-/* Both spellings: ["a", "b"] and "a b". */
-static int read_merge(struct tok_vocab *v, const json_t *vocab, const json_t *m, size_t rank, struct tok_buf *buf)
-{
-    const char *a = NULL, *b = NULL;
-    size_t na = 0, nb = 0;
-    if (json_array_size(m) == 2 && json_is_string(json_array_get(m, 0)) && json_is_string(json_array_get(m, 1))) {
-        a = json_string_value(json_array_get(m, 0));
-        b = json_string_value(json_array_get(m, 1));
-        na = strlen(a);
-        nb = strlen(b);
-    } else if (json_is_string(m)) {
-        a = json_string_value(m);
-        b = strchr(a, ' ');
-        na = b != NULL ? (size_t)(b - a) : 0;
-        nb = b != NULL ? strlen(++b) : 0;
-        if (nb > 0 && memchr(b, ' ', nb) != NULL)
-            nb = 0;
+    for (int64_t i = 0; i < l->n_merges; i++) {
+        const struct tok_merge *m = &l->merges[i];
+        v->merges[i] = (struct tok_merge){ (int32_t)l->key[m->a].id, (int32_t)l->key[m->b].id, (int32_t)l->key[m->product].id };
     }
-    if (na == 0 || nb == 0)
-        return err_set(ERR_DATA, "%s: model.merges[%zu]: expected two tokens", v->name, rank);
-    buf->n = 0;
-    tok_buf_put(buf, a, na);
-    tok_buf_put(buf, b, nb);
-    struct tok_merge *out = &v->merges[v->n_merges++];
-    TRY(part_id(v, vocab, a, na, rank, &out->a));
-    TRY(part_id(v, vocab, b, nb, rank, &out->b));
-    return part_id(v, vocab, (char *)buf->p, na + nb, rank, &out->product);
 }
 
-static int read_merges(struct tok_vocab *v, const json_t *vocab, const json_t *merges)
+static int ids_needed(const char *name, const struct tok_lists *l, const json_t *added, int64_t *out)
 {
-    struct tok_buf buf = { 0 };
-    size_t n = json_array_size(merges);
-    int rc = 0;
-    v->n_merges = 0;
-    for (size_t i = 0; i < n && rc == 0; i++) {
-        const char *s = json_string_value(json_array_get(merges, i));
-        if (s == NULL || strncmp(s, "#version", 8) != 0)
-            rc = read_merge(v, vocab, json_array_get(merges, i), i, &buf);
-    }
-    tok_buf_free(&buf);
-    return rc;
-}
-
-static int ids_needed(const char *name, const json_t *vocab, const json_t *added, int64_t *out)
-{
-    const char *key;
-    json_t *value;
-    int64_t top = -1, n = (int64_t)json_object_size(vocab) + (int64_t)json_array_size(added);
-    json_object_foreach((json_t *)vocab, key, value)
-        top = json_integer_value(value) > top ? json_integer_value(value) : top;
+    int64_t top = -1, n = l->n_keys + (int64_t)json_array_size(added);
+    for (int64_t i = 0; i < l->n_keys; i++)
+        top = l->key[i].id > top ? l->key[i].id : top;
     for (size_t i = 0; i < json_array_size(added); i++) {
         int64_t id = json_integer_value(json_object_get(json_array_get(added, i), "id"));
         top = id > top ? id : top;
@@ -232,28 +186,25 @@ static int ids_needed(const char *name, const json_t *vocab, const json_t *added
     return 0;
 }
 
-int tok_read_json(const char *name, const json_t *root, struct tok_vocab **out)
+int tok_read_json(const char *name, const json_t *root, const struct tok_lists *l, struct tok_vocab **out)
 {
     const json_t *model = NULL, *added = json_object_get(root, "added_tokens");
     int64_t size = 0;
     int rc;
     TRY(check_frame(name, root, &model));
-    const json_t *vocab = json_object_get(model, "vocab"), *merges = json_object_get(model, "merges");
-    TRY(ids_needed(name, vocab, added, &size));
-    if (json_array_size(merges) > INT32_MAX / 2)
-        return err_set(ERR_DATA, "%s: too many merges", name);
-    struct tok_vocab *v = tok_vocab_alloc(name, (int32_t)size, (int64_t)json_array_size(merges), (int)json_array_size(added));
+    TRY(ids_needed(name, l, added, &size));
+    struct tok_vocab *v = tok_vocab_alloc(name, (int32_t)size, l->n_merges, (int)json_array_size(added));
     v->n_specials = 0;
     v->char_keys = 1;
-    TRY_OUT(rc, read_added(v, added, vocab));
-    TRY_OUT(rc, read_keys(v, vocab));
-    TRY_OUT(rc, read_options(v, model));
+    TRY_OUT(rc, read_added(v, added, l));
+    TRY_OUT(rc, read_keys(v, l));
+    TRY_OUT(rc, read_options(v, model, l));
     TRY_OUT(rc, tok_read_normalizer(v, json_object_get(root, "normalizer")));
     TRY_OUT(rc, tok_read_pre_tokenizer(v, json_object_get(root, "pre_tokenizer")));
     TRY_OUT(rc, tok_read_post_processor(v, json_object_get(root, "post_processor")));
     TRY_OUT(rc, tok_read_decoder(v, json_object_get(root, "decoder")));
     TRY_OUT(rc, tok_vocab_finish(v));
-    TRY_OUT(rc, read_merges(v, vocab, merges));
+    read_merges(v, l);
     *out = v;
     v = NULL;
 out:

@@ -7,6 +7,7 @@
 
 #include <jansson.h>
 
+#include "tok/vocab_lists.h"
 #include "tok/vocab_store.h"
 
 /* ERR_DATA "name: what: VALUE is not supported". */
@@ -20,7 +21,7 @@ int tok_read_keys(const char *name, const char *where, const json_t *o, const ch
 int tok_read_expect(const char *name, const char *where, const json_t *o, const char *key, const char *want);
 
 /* The formats; *out has no hash yet. */
-int tok_read_json(const char *name, const json_t *root, struct tok_vocab **out);
+int tok_read_json(const char *name, const json_t *rest, const struct tok_lists *l, struct tok_vocab **out);
 int tok_read_tekken(const char *name, const json_t *root, struct tok_vocab **out);
 int tok_read_tiktoken(const char *name, const char *text, size_t n, const struct tok_load *how, struct tok_vocab **out);
 int tok_read_sp(const char *name, const char *text, size_t n, struct tok_vocab **out);
