@@ -387,7 +387,8 @@ with_fault() {
 @test "whichever call fails, encode says one line and leaves no part of a token file" {
 	need_preload fault
 	mkdir here
-	for n in $(seq 1 60); do
+	# The first call asks for a directory that is there, which is no failure.
+	for n in $(seq 2 60); do
 		status=0
 		with_fault "$n" ENOSPC || status=$?
 		[ "$status" -eq 0 ] && break

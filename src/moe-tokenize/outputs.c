@@ -312,7 +312,8 @@ static int begin(struct outputs *o, enum outputs_begun *begun)
     if (o->from != NULL)
         return 0;
     TRY(journal_create(o->journal, &o->head));
-    return open_writers(o);
+    TRY(open_writers(o));
+    return fs_sync_dir(o->dir);         /* names too must be there before a mark speaks of them */
 }
 
 int outputs_open(struct outputs_plan *plan, struct outputs **out, enum outputs_begun *begun)

@@ -336,6 +336,25 @@ static void a_first_failure_is_the_same_however_far_the_reader_is(void **state)
     text_slab_free(b[1]);
 }
 
+static void a_file_that_grows_while_it_is_read_is_refused(void **state)
+{
+    (void)state;
+    const char *path = file("grows.txt", "one\ntwo\nthree\n", 14);
+    struct text_how h = how(TEXT_LINE, 4);
+    struct text_source *t;
+    struct tok_span d;
+    _Bool part;
+    int rc;
+    assert_int_equal(text_source_open(&path, 1, &h, &t), 0);
+    assert_int_equal(text_source_next(t, &d, &part), 1);
+    assert_int_equal(fs_append_line(path, "four\n", 5, 0), 0);
+    while ((rc = text_source_next(t, &d, &part)) > 0)
+        ;
+    assert_int_equal(rc, ERR_DATA);
+    assert_non_null(strstr(err_msg(), "grows.txt: changed while it was read"));
+    text_source_close(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -345,6 +364,7 @@ int main(void)
         cmocka_unit_test(several_keys_give_rows_and_policies_decide_about_them),
         cmocka_unit_test(bytes_that_are_no_utf8_are_kept_replaced_left_out_or_refused),
         cmocka_unit_test(packed_text_is_found_by_its_first_bytes_and_torn_text_is_refused),
+        cmocka_unit_test(a_file_that_grows_while_it_is_read_is_refused),
         cmocka_unit_test(a_first_failure_is_the_same_however_far_the_reader_is),
     };
     if (mkdtemp(dir) == NULL)
