@@ -450,3 +450,46 @@ three_sets() {
 		done
 	done
 }
+
+@test "info tells the lengths of documents exactly, and what a pair without a sidecar has" {
+	# Lengths 1..200 and one of 70001: more than the 65536 of the first table.
+	printf 'b\n%.0s' $(seq 400) > lines
+	moe-tokenize encode -q -t tok.json --docs line -o set lines
+	pair lengths 4 4 '1 2 3 4 5 6 7 8 9 10' '0 1 2 3 4 5 6 7 8 9 10' "$(seq 55 | tr '\n' ' ')"
+	passes moe-tokenize info --json lengths
+	says '"documents":10,"sequences":10,"tokens":55'
+	says '"shortest":1,"p10":1,"median":5,"p90":9,"p99":10,"p999":10,"longest":10'
+	says '"lengths":[{"below":2,"documents":1,"tokens":1},{"below":4,"documents":2,"tokens":5},{"below":8,"documents":4,"tokens":22},{"below":16,"documents":3,"tokens":27}]'
+	head -c 70000 /dev/zero | tr '\0' 'b' > long
+	pair two 1 1 '70001 2' '0 1 2' ''
+	head -c 70003 /dev/zero > two.bin
+	passes moe-tokenize info --json two
+	says '"p10":2,"median":2,"p90":70001,"p99":70001'
+	passes moe-tokenize info two
+	says '2 to 70,001 tokens; 10 % up to 2'
+	says 'without a sidecar'
+	passes moe-tokenize info -v set
+	says '3 or fewer:'
+	says 'moe-tokenize encode -q -t tok.json --docs line -o set lines'
+	pair torn 4 4 '2' '0 1' '1'
+	fails_with 65 moe-tokenize info torn
+	says 'torn.bin: truncated'
+	passes moe-tokenize info --json tok.json
+	says '"format":"tokenizer.json","merging":"list","unused":0,"unreachable":0,"dtype":"u16","compiled":true,"keeps_text":true'
+}
+
+@test "a merge beyond four gigabytes has offsets of 64 bits" {
+	[ -n "${MOE_LONG-}" ] || skip 'five gigabytes are written with MOE_LONG only'
+	n=$((5 << 29))
+	for x in a b; do
+		pair $x 8 2 $((n / 2)) '0 1' ''
+		truncate -s $n $x.bin
+		poke $x.bin $((n - 2)) 256 2
+	done
+	moe-tokenize merge -q --foreign -t tok.json -o big a b
+	[ "$(le 8 $((34 + 8)) 2 big.idx | tr '\n' ' ')" = "0 $n " ]
+	passes moe-tokenize verify -t tok.json --json big
+	says "\"documents\":2,\"sequences\":2,\"tokens\":$n"
+	passes moe-tokenize info --json big
+	says '"checksums":false'
+}
