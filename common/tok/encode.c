@@ -186,7 +186,7 @@ static int begin_worker(const struct tok_encoder *e, struct worker *w)
         return err_sys(ERR_IO, "memory for a cache of pieces");
     if (e->fast == NULL && w->ref == NULL && (w->ref = tok_slow_mem_new()) == NULL)
         return err_sys(ERR_IO, "memory for a thread");
-    return 0;
+    return tok_ids_room(&w->ids, 1);    /* results of no ids have an address too */
 }
 
 /* A thread that has company of its own kind waits for no lock here. */
@@ -251,9 +251,12 @@ int tok_encode_on(struct tok_encoder *e, _Bool goes_on, const struct tok_span *d
     TRY(encode_parts(e));
     for (size_t i = 0; i < e->n_parts; i++)
         total += e->parts[i].n_ids;
-    e->ids = fresh(e->ids, &e->cap_ids, total, sizeof *e->ids);
+    /* One thread's parts lie in their order already. */
+    const _Bool gather = e->how.threads > 1;
+    if (gather)
+        e->ids = fresh(e->ids, &e->cap_ids, total, sizeof *e->ids);
     e->ends = fresh(e->ends, &e->cap_ends, (size_t)n_docs, sizeof *e->ends);
-    if (e->ids == NULL || e->ends == NULL) {
+    if ((gather && e->ids == NULL) || e->ends == NULL) {
         e->cap_ids = e->ids == NULL ? 0 : e->cap_ids;
         e->cap_ends = e->ends == NULL ? 0 : e->cap_ends;
         return err_sys(ERR_IO, "memory for %zu ids", total);
@@ -262,13 +265,13 @@ int tok_encode_on(struct tok_encoder *e, _Bool goes_on, const struct tok_span *d
         *invalid += e->workers[i].invalid;
     for (size_t i = 0; i < e->n_parts; i++) {
         const struct part *p = &e->parts[i];
-        if (p->n_ids > 0)
+        if (gather && p->n_ids > 0)
             memcpy(e->ids + k, e->workers[p->worker].ids.v + p->at, p->n_ids * sizeof *e->ids);
         k += p->n_ids;
         if (p->ends_doc)
             e->ends[p->doc] = (int64_t)k;
     }
-    *ids = e->ids;
+    *ids = gather ? e->ids : e->workers[0].ids.v;
     *ends = e->ends;
     return 0;
 }
