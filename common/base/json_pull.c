@@ -332,7 +332,7 @@ int json_pull_int(struct json_pull *j, int64_t *out)
 {
     const char *p, *first;
     uint64_t v = 0, most;
-    _Bool minus;
+    _Bool minus, wide = 0;
 
     space(j);
     p = j->p;
@@ -344,14 +344,15 @@ int json_pull_int(struct json_pull *j, int64_t *out)
     for (first = p; digit(j, p); p++) {
         unsigned d = (unsigned)(*p - '0');
 
-        if (v > (most - d) / 10)
-            return json_pull_fail(j, j->p, "an integer of more than 64 bits");
+        wide |= v > (most - d) / 10;
         v = v * 10 + d;
     }
     if (*first == '0' && p - first > 1)
         return json_pull_fail(j, j->p, "a number with a leading zero");
     if (p < j->end && (*p == '.' || *p == 'e' || *p == 'E'))
-        return 0;
+        return 0;               /* a real, of any number of digits */
+    if (wide)
+        return json_pull_fail(j, j->p, "an integer of more than 64 bits");
     j->p = p;
     *out = minus ? (int64_t)(0 - v) : (int64_t)v;
     return 1;
