@@ -61,7 +61,11 @@ static int new_piece(struct tok_counts *c, const uint8_t *s, size_t n, uint64_t 
 
 int tok_counts_add(struct tok_counts *c, const uint8_t *s, size_t n, int64_t count)
 {
-    uint64_t hash = XXH3_64bits(s, n);
+    return tok_counts_add_hashed(c, s, n, XXH3_64bits(s, n), count);
+}
+
+int tok_counts_add_hashed(struct tok_counts *c, const uint8_t *s, size_t n, uint64_t hash, int64_t count)
+{
     if (2 * (c->n + 1) > c->mask)
         TRY(grow_slots(c));
     size_t i = hash & c->mask;
@@ -75,5 +79,30 @@ int tok_counts_add(struct tok_counts *c, const uint8_t *s, size_t n, int64_t cou
     TRY(new_piece(c, s, n, hash));
     c->slot[i] = (uint32_t)c->n;
     c->piece[c->n - 1].count = count;
+    return 0;
+}
+
+void tok_counts_clear(struct tok_counts *c)
+{
+    if (c->slot != NULL)
+        memset(c->slot, 0, (c->mask + 1) * sizeof *c->slot);
+    c->n = c->n_bytes = 0;
+}
+
+int tok_counts_forget(struct tok_counts *c, int64_t count)
+{
+    struct tok_counts kept = { 0 };
+    for (size_t i = 0; i < c->n; i++) {
+        const struct tok_piece *p = &c->piece[i];
+        if (p->count <= count)
+            continue;
+        int rc = tok_counts_add_hashed(&kept, c->bytes + p->at, p->n, p->hash, p->count);
+        if (rc < 0) {
+            tok_counts_free(&kept);
+            return rc;
+        }
+    }
+    tok_counts_free(c);
+    *c = kept;
     return 0;
 }

@@ -15,6 +15,9 @@ struct tok_counts {
 };
 
 int tok_counts_add(struct tok_counts *c, const uint8_t *s, size_t n, int64_t count);
+int tok_counts_add_hashed(struct tok_counts *c, const uint8_t *s, size_t n, uint64_t hash, int64_t count);    /* hash: that of a tok_piece */
+int tok_counts_forget(struct tok_counts *c, int64_t count);     /* pieces seen no more often than that */
+void tok_counts_clear(struct tok_counts *c);                    /* empty, its memory kept */
 void tok_counts_free(struct tok_counts *c);
 
 #endif

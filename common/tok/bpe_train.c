@@ -1,397 +1,285 @@
-/* bpe_train.c -- learning merges with exact counts.
+/* bpe_train.c -- which pair is merged next.
  *
- * 1. Every thread counts pieces in its own table; the tables are added up. A sum
- *    does not know the order of its terms.
- * 2. All pairs of neighbours are counted once. Then the best pair is taken from
- *    a heap whose entries may be out of date (a count that fell is put back
- *    with its true value) and merged in the pieces that hold it, which changes
- *    only counts of pairs beside it. The work is that of the pieces touched,
- *    not of the text.
- *
- * Invariants: pair.count is the number of neighbours (a, b) over all pieces,
- * overlapping ones included ("aaa" has two), times the pieces' counts; a piece
- * that holds a pair is in the pair's list (which may hold others too). */
+ * By frequency there is one learner over all text.  For parity there is one
+ * for each language, and one for its development text: a merge is chosen in one
+ * of them and made in all.  Costs are compared as products of integers, so that
+ * no rounding decides. */
 #include "tok/bpe_train.h"
 
-#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/arena.h"
 #include "base/err.h"
-#include "tok/bpe_count.h"
-#include "tok/bytelevel.h"
-#include "tok/split.h"
+#include "tok/bpe_learn.h"
+#include "tok/bpe_tally.h"
 
-enum { PART_BYTES = 256 << 10 };
-
-struct tok_trainer {
-    int threads;
-    struct tok_counts *counts;          /* [threads] */
-    int64_t bytes, pieces;
-    uint64_t invalid;
-};
-
-struct tok_trainer *tok_trainer_new(int threads)
+int tok_trainer_new(const struct tok_train_how *how, struct tok_trainer **out)
 {
     struct tok_trainer *t = calloc(1, sizeof *t);
     arena_must(t);
-    t->threads = threads > 0 ? threads : omp_get_max_threads();
-    t->counts = calloc((size_t)t->threads, sizeof *t->counts);
-    arena_must(t->counts);
-    return t;
+    t->how = *how;
+    if (t->how.n_langs == 0)
+        t->how.n_langs = 1;
+    size_t n = (size_t)t->how.n_langs;
+    *out = NULL;
+    int rc = tok_vocab_build_as(&how->recipe, how->specials, how->n_specials, NULL, 0, &t->bare);
+    if (rc == 0 && how->vocab_size < 256 + how->n_specials)
+        rc = err_set(ERR_USAGE, "a vocabulary of %d tokens is too small: the bytes and the special tokens are %d", (int)how->vocab_size, 256 + how->n_specials);
+    if (rc < 0) {
+        tok_trainer_free(t);
+        return rc;
+    }
+    t->cutter = tok_cutter_new(t->bare);
+    t->text = arena_must(calloc(n, sizeof *t->text));
+    t->dev = arena_must(calloc(n, sizeof *t->dev));
+    t->lang = arena_must(calloc(n, sizeof *t->lang));
+    t->surveying = how->sample_bytes > 0;
+    if (t->surveying) {
+        t->level_bytes = arena_must(calloc(n * TOK_SAMPLE_LEVELS, sizeof *t->level_bytes));
+        t->level = arena_must(calloc(n, sizeof *t->level));
+    }
+    *out = t;
+    return 0;
 }
 
 void tok_trainer_free(struct tok_trainer *t)
 {
     if (t == NULL)
         return;
-    for (int i = 0; i < t->threads; i++)
-        tok_counts_free(&t->counts[i]);
-    free(t->counts);
+    for (int i = 0; i < t->how.n_langs; i++) {
+        if (t->text != NULL)
+            tok_counts_free(&t->text[i]);
+        if (t->dev != NULL)
+            tok_counts_free(&t->dev[i]);
+    }
+    free(t->text);
+    free(t->dev);
+    free(t->lang);
+    free(t->level_bytes);
+    free(t->level);
+    tok_cutter_free(t->cutter);
+    tok_vocab_free(t->bare);
     free(t);
-}
-
-static int count_part(struct tok_counts *c, const uint8_t *s, size_t n, int64_t *pieces, uint64_t *invalid)
-{
-    for (size_t pos = 0; pos < n; (*pieces)++) {
-        size_t end = tok_split_next(s, n, pos, invalid);
-        TRY(tok_counts_add(c, s + pos, end - pos, 1));
-        pos = end;
-    }
-    return 0;
-}
-
-int tok_trainer_add(struct tok_trainer *t, const uint8_t *s, size_t n)
-{
-    size_t next = 0;
-    int64_t pieces = 0;
-    uint64_t invalid = 0;
-    struct err_state err = { 0, "" };
-    #pragma omp parallel num_threads(n > PART_BYTES ? t->threads : 1) reduction(+ : pieces, invalid)
-    {
-        struct tok_counts *c = &t->counts[omp_get_thread_num()];
-        size_t begin, end;
-        for (;;) {
-            #pragma omp critical(tok_trainer_turn)
-            {
-                begin = next;
-                end = n - begin > PART_BYTES ? tok_split_cut(s, n, begin + PART_BYTES) : n;
-                next = end;
-            }
-            if (begin == end)
-                break;
-            if (count_part(c, s + begin, end - begin, &pieces, &invalid) < 0) {
-                #pragma omp critical(tok_trainer_turn)
-                {
-                    err_take(&err);
-                    next = n;
-                }
-            }
-        }
-    }
-    t->bytes += (int64_t)n;
-    t->pieces += pieces;
-    t->invalid += invalid;
-    return err.code != 0 ? err_put(&err) : 0;
-}
-
-/* ---- pairs */
-
-struct pair { uint64_t key; int64_t count; uint32_t *in; uint32_t n, cap; };
-
-struct entry { int64_t count; uint64_t key; uint32_t pair; };
-
-struct learner {
-    const struct tok_counts *c;
-    int32_t *sym;               /* symbols of all pieces; piece i begins at its c->piece[i].at */
-    uint32_t *len;              /* symbols left in piece i */
-    struct pair *pair; size_t n_pairs, cap_pairs;
-    uint32_t *slot; size_t mask;        /* index + 1 */
-    struct entry *heap; size_t n_heap, cap_heap;
-    uint32_t *rose; size_t n_rose, cap_rose;    /* pairs that gained during one merge */
-};
-
-static void learner_free(struct learner *l)
-{
-    for (size_t i = 0; i < l->n_pairs; i++)
-        free(l->pair[i].in);
-    free(l->sym);
-    free(l->len);
-    free(l->pair);
-    free(l->slot);
-    free(l->heap);
-    free(l->rose);
-}
-
-static int more(void *array, size_t *cap, size_t n, size_t size)
-{
-    if (n < *cap)
-        return 0;
-    size_t want = 2 * *cap + 256;
-    void *p = realloc(*(void **)array, want * size);
-    if (p == NULL)
-        return err_sys(ERR_IO, "memory for %zu pairs", want);
-    *(void **)array = p;
-    *cap = want;
-    return 0;
-}
-
-static inline size_t slot_of(const struct learner *l, uint64_t key)
-{
-    uint64_t h = key * 0x9e3779b97f4a7c15u;
-    return (h ^ h >> 32) & l->mask;
-}
-
-static int grow_slots(struct learner *l)
-{
-    size_t size = l->slot == NULL ? 1 << 14 : 2 * (l->mask + 1);
-    uint32_t *slot = calloc(size, sizeof *slot);
-    if (slot == NULL)
-        return err_sys(ERR_IO, "memory for %zu pairs", size);
-    free(l->slot);
-    l->slot = slot;
-    l->mask = size - 1;
-    for (size_t k = 0; k < l->n_pairs; k++) {
-        size_t i = slot_of(l, l->pair[k].key);
-        while (slot[i] != 0)
-            i = (i + 1) & l->mask;
-        slot[i] = (uint32_t)k + 1;
-    }
-    return 0;
-}
-
-static int pair_at(struct learner *l, int32_t a, int32_t b, uint32_t *index)
-{
-    uint64_t key = (uint64_t)(uint32_t)a << 32 | (uint32_t)b;
-    if (2 * (l->n_pairs + 1) > l->mask)
-        TRY(grow_slots(l));
-    size_t i = slot_of(l, key);
-    for (; l->slot[i] != 0; i = (i + 1) & l->mask)
-        if (l->pair[l->slot[i] - 1].key == key) {
-            *index = l->slot[i] - 1;
-            return 0;
-        }
-    TRY(more(&l->pair, &l->cap_pairs, l->n_pairs, sizeof *l->pair));
-    l->pair[l->n_pairs] = (struct pair){ key, 0, NULL, 0, 0 };
-    *index = (uint32_t)l->n_pairs++;
-    l->slot[i] = *index + 1;
-    return 0;
-}
-
-static int pair_gains(struct learner *l, int32_t a, int32_t b, uint32_t piece)
-{
-    uint32_t k;
-    TRY(pair_at(l, a, b, &k));
-    struct pair *p = &l->pair[k];
-    p->count += l->c->piece[piece].count;
-    if (p->n > 0 && p->in[p->n - 1] == piece)
-        return 0;
-    if (p->n == p->cap) {
-        uint32_t cap = p->cap * 2 + 4;
-        uint32_t *in = realloc(p->in, cap * sizeof *in);
-        if (in == NULL)
-            return err_sys(ERR_IO, "memory for the places of a pair");
-        p->in = in;
-        p->cap = cap;
-    }
-    p->in[p->n++] = piece;
-    return 0;
-}
-
-static int pair_rises(struct learner *l, int32_t a, int32_t b, uint32_t piece)
-{
-    uint32_t k;
-    TRY(pair_gains(l, a, b, piece));
-    TRY(pair_at(l, a, b, &k));
-    TRY(more(&l->rose, &l->cap_rose, l->n_rose, sizeof *l->rose));
-    l->rose[l->n_rose++] = k;
-    return 0;
-}
-
-static int pair_loses(struct learner *l, int32_t a, int32_t b, uint32_t piece)
-{
-    uint32_t k;
-    TRY(pair_at(l, a, b, &k));
-    l->pair[k].count -= l->c->piece[piece].count;
-    return 0;
-}
-
-/* ---- the heap: most frequent first, then smallest (a, b) */
-
-static inline _Bool before(const struct entry *x, const struct entry *y)
-{
-    return x->count != y->count ? x->count > y->count : x->key < y->key;
-}
-
-static int heap_push(struct learner *l, uint32_t pair)
-{
-    TRY(more(&l->heap, &l->cap_heap, l->n_heap, sizeof *l->heap));
-    struct entry x = { l->pair[pair].count, l->pair[pair].key, pair };
-    size_t i = l->n_heap++;
-    for (; i > 0 && before(&x, &l->heap[(i - 1) / 2]); i = (i - 1) / 2)
-        l->heap[i] = l->heap[(i - 1) / 2];
-    l->heap[i] = x;
-    return 0;
-}
-
-static struct entry heap_pop(struct learner *l)
-{
-    struct entry top = l->heap[0], x = l->heap[--l->n_heap];
-    size_t i = 0;
-    for (size_t c; (c = 2 * i + 1) < l->n_heap; i = c) {
-        if (c + 1 < l->n_heap && before(&l->heap[c + 1], &l->heap[c]))
-            c++;
-        if (!before(&l->heap[c], &x))
-            break;
-        l->heap[i] = l->heap[c];
-    }
-    l->heap[i] = x;
-    return top;
 }
 
 /* ---- learning */
 
-static int learner_init(struct learner *l, const struct tok_counts *c)
+struct school {
+    struct tok_trainer *t;
+    struct tok_counts sum;              /* of all languages, weighted */
+    struct tok_learner *all;            /* over sum; NULL when not needed any more */
+    struct tok_learner **text, **dev;   /* [n_langs]; parity alone, dev NULL without */
+    int *window; int64_t n_chosen;      /* the languages of the last merges */
+    int64_t *in_window;
+    _Bool *done;                        /* has no pair left */
+};
+
+static void school_free(struct school *s)
 {
-    int32_t id[256];
-    l->c = c;
-    for (int i = 0; i < 256; i++)
-        id[tok_byte_of_order(i)] = i;
-    l->sym = malloc(c->n_bytes * sizeof *l->sym + 1);
-    l->len = malloc(c->n * sizeof *l->len + 1);
-    if (l->sym == NULL || l->len == NULL)
-        return err_sys(ERR_IO, "memory for %zu bytes of pieces", c->n_bytes);
-    for (size_t i = 0; i < c->n_bytes; i++)
-        l->sym[i] = id[c->bytes[i]];
-    for (size_t k = 0; k < c->n; k++) {
-        const int32_t *s = l->sym + c->piece[k].at;
-        l->len[k] = c->piece[k].n;
-        for (uint32_t i = 0; i + 1 < l->len[k]; i++)
-            TRY(pair_gains(l, s[i], s[i + 1], (uint32_t)k));
+    for (int l = 0; l < s->t->how.n_langs; l++) {
+        if (s->text != NULL)
+            tok_learner_free(s->text[l]);
+        if (s->dev != NULL)
+            tok_learner_free(s->dev[l]);
     }
-    for (size_t k = 0; k < l->n_pairs; k++)
-        TRY(heap_push(l, (uint32_t)k));
+    tok_learner_free(s->all);
+    tok_counts_free(&s->sum);
+    free(s->text);
+    free(s->dev);
+    free(s->window);
+    free(s->in_window);
+    free(s->done);
+}
+
+/* Weights are thousandths, so counts are too. */
+static int add_up(struct school *s)
+{
+    const struct tok_train_how *h = &s->t->how;
+    if (h->n_langs == 1 && h->weight == NULL) {
+        if (h->parity)
+            return tok_learner_new(&s->t->text[0], &s->all);
+        s->sum = s->t->text[0];
+        memset(&s->t->text[0], 0, sizeof s->t->text[0]);
+    }
+    for (int l = 0; l < h->n_langs; l++) {
+        const struct tok_counts *c = &s->t->text[l];
+        for (size_t i = 0; i < c->n; i++) {
+            const struct tok_piece *p = &c->piece[i];
+            int64_t count = p->count;
+            if (h->weight != NULL && __builtin_mul_overflow(count, h->weight[l], &count))
+                return err_set(ERR_DATA, "a piece is seen too often to be weighted");
+            if (count > 0)
+                TRY(tok_counts_add_hashed(&s->sum, c->bytes + p->at, p->n, p->hash, count));
+        }
+        if (!h->parity)
+            tok_counts_free(&s->t->text[l]);
+    }
+    return tok_learner_new(&s->sum, &s->all);
+}
+
+static int open_languages(struct school *s)
+{
+    struct tok_trainer *t = s->t;
+    size_t n = (size_t)t->how.n_langs;
+    int n_dev = 0, without = -1;
+    s->text = arena_must(calloc(n, sizeof *s->text));
+    s->dev = arena_must(calloc(n, sizeof *s->dev));
+    s->done = arena_must(calloc(n, sizeof *s->done));
+    s->in_window = arena_must(calloc(n, sizeof *s->in_window));
+    s->window = arena_must(calloc((size_t)t->how.parity_window + 1, sizeof *s->window));
+    for (int l = 0; l < t->how.n_langs; l++) {
+        if (t->dev[l].n > 0)
+            n_dev++;
+        else
+            without = l;
+    }
+    if (n_dev > 0 && without >= 0)
+        return err_set(ERR_USAGE, "%d of %d languages have development text; parity needs it of all, or of none", n_dev, t->how.n_langs);
+    for (int l = 0; l < t->how.n_langs; l++) {
+        TRY(tok_learner_new(&t->text[l], &s->text[l]));
+        if (n_dev > 0)
+            TRY(tok_learner_new(&t->dev[l], &s->dev[l]));
+    }
     return 0;
 }
 
-/* Replaces (a, b) by p in one piece, from left to right, keeping all counts. */
-static int merge_piece(struct learner *l, uint32_t k, int32_t a, int32_t b, int32_t p)
+/* True when language a costs more than b. */
+static _Bool worse(const struct school *s, int a, int b)
 {
-    int32_t *s = l->sym + l->c->piece[k].at;
-    uint32_t n = l->len[k], w = 0;
-    for (uint32_t i = 0; i < n; w++) {
-        if (s[i] != a || i + 1 == n || s[i + 1] != b) {
-            s[w] = s[i++];
-            continue;
-        }
-        /* The left neighbour is s[w-1], which may be a p of this merge. */
-        if (w > 0) {
-            TRY(pair_loses(l, s[w - 1], a, k));
-            TRY(pair_rises(l, s[w - 1], p, k));
-        }
-        if (i + 2 < n) {
-            TRY(pair_loses(l, b, s[i + 2], k));
-            TRY(pair_rises(l, p, s[i + 2], k));
-        }
-        s[w] = p;
-        i += 2;
+    if (s->dev[a] != NULL)
+        return tok_learner_tokens(s->dev[a]) > tok_learner_tokens(s->dev[b]);
+    return (__int128)tok_learner_tokens(s->text[a]) * s->t->lang[b].taken > (__int128)tok_learner_tokens(s->text[b]) * s->t->lang[a].taken;
+}
+
+/* The worst language that still has a pair, and has not had more than its
+ * share of the last merges unless all others have none left; -1: none. */
+static int choose(const struct school *s)
+{
+    const struct tok_train_how *h = &s->t->how;
+    int worst[2] = { -1, -1 };
+    for (int l = 0; l < h->n_langs; l++) {
+        _Bool over = h->parity_window > 0 && s->in_window[l] * h->n_langs >= (int64_t)TOK_WINDOW_SHARE * h->parity_window;
+        if (!s->done[l] && (worst[over] < 0 || worse(s, l, worst[over])))
+            worst[over] = l;
     }
-    l->len[k] = w;
+    return worst[0] >= 0 ? worst[0] : worst[1];
+}
+
+static void note_choice(struct school *s, int l)
+{
+    int w = s->t->how.parity_window;
+    s->t->lang[l].merges++;
+    if (w > 0) {
+        int *place = &s->window[s->n_chosen % w];
+        if (s->n_chosen >= w)
+            s->in_window[*place]--;
+        *place = l;
+        s->in_window[l]++;
+    }
+    s->n_chosen++;
+}
+
+/* The next pair for parity: 1, or 0 when no language has one. */
+static int best_for_parity(struct school *s, int32_t *a, int32_t *b)
+{
+    for (int l; (l = choose(s)) >= 0; s->done[l] = 1) {
+        int found = tok_learner_best(s->text[l], s->t->how.min_count, a, b);
+        if (found < 0)
+            return found;
+        if (found) {
+            note_choice(s, l);
+            return 1;
+        }
+    }
     return 0;
 }
 
-static int merge_pair(struct learner *l, uint32_t pair, int32_t product)
+static int merge_all(struct school *s, int32_t a, int32_t b, int32_t product)
 {
-    uint64_t key = l->pair[pair].key;
-    uint32_t *in = l->pair[pair].in, n = l->pair[pair].n;
-    int rc = 0;
-    /* The list is taken away first: the table may move while it is read. */
-    l->pair[pair].in = NULL;
-    l->pair[pair].n = l->pair[pair].cap = 0;
-    l->n_rose = 0;
-    for (uint32_t i = 0; i < n && rc == 0; i++)
-        rc = merge_piece(l, in[i], (int32_t)(key >> 32), (int32_t)(uint32_t)key, product);
-    free(in);
-    TRY(rc);
-    l->pair[pair].count = 0;
-    for (size_t i = 0; i < l->n_rose; i++) {
-        struct pair *p = &l->pair[l->rose[i]];
-        if (p->count > 0 && p->cap > 0)
-            TRY(heap_push(l, l->rose[i]));
-        while (i + 1 < l->n_rose && l->rose[i + 1] == l->rose[i])
-            i++;
+    if (s->all != NULL)
+        TRY(tok_learner_merge(s->all, a, b, product));
+    for (int l = 0; s->text != NULL && l < s->t->how.n_langs; l++) {
+        TRY(tok_learner_merge(s->text[l], a, b, product));
+        if (s->dev[l] != NULL)
+            TRY(tok_learner_merge(s->dev[l], a, b, product));
     }
     return 0;
 }
 
-static int learn(struct learner *l, int32_t first_id, int64_t n_merges, int64_t min_count, struct tok_merge *merges,
-                 void (*tick)(void *, int64_t), void *arg, int64_t *done)
+static int learn(struct school *s, struct tok_merge *merges, int64_t want, void (*tick)(void *, int64_t), void *arg, int64_t *done)
 {
-    int64_t k = 0;
-    while (k < n_merges && l->n_heap > 0) {
-        struct entry top = heap_pop(l);
-        struct pair *p = &l->pair[top.pair];
-        if (top.count != p->count) {
-            if (p->count > 0)
-                TRY(heap_push(l, top.pair));
-            continue;
+    const struct tok_train_how *h = &s->t->how;
+    int32_t first = 256 + h->n_specials, a, b;
+    int64_t by_count = h->parity ? h->parity_after : want, k;
+    int64_t min_count = h->min_count < 1 ? 1 : h->min_count;
+    if (h->weight != NULL && __builtin_mul_overflow(min_count, TOK_WEIGHT_ONE, &min_count))
+        min_count = INT64_MAX;
+    for (k = 0; k < want; k++) {
+        if (k == by_count) {
+            tok_learner_free(s->all);
+            s->all = NULL;
         }
-        if (top.count < 1 || top.count < min_count)
+        int found = s->all != NULL ? tok_learner_best(s->all, min_count, &a, &b) : best_for_parity(s, &a, &b);
+        TRY(found);
+        if (!found)
             break;
-        merges[k] = (struct tok_merge){ (int32_t)(top.key >> 32), (int32_t)(uint32_t)top.key, first_id + (int32_t)k };
-        TRY(merge_pair(l, top.pair, merges[k].product));
-        k++;
+        merges[k] = (struct tok_merge){ a, b, first + (int32_t)k };
+        TRY(merge_all(s, a, b, merges[k].product));
         if (tick != NULL)
-            tick(arg, first_id + k);
+            tick(arg, first + k + 1);
     }
     *done = k;
     return 0;
 }
 
-static int sum_counts(struct tok_trainer *t)
+static int open_school(struct school *s, struct tok_train_stats *st)
 {
-    struct tok_counts *sum = &t->counts[0];
-    for (int i = 1; i < t->threads; i++) {
-        struct tok_counts *c = &t->counts[i];
-        for (size_t k = 0; k < c->n; k++)
-            TRY(tok_counts_add(sum, c->bytes + c->piece[k].at, c->piece[k].n, c->piece[k].count));
-        tok_counts_free(c);
+    struct tok_trainer *t = s->t;
+    for (int l = 0; l < t->how.n_langs; l++) {
+        st->bytes += t->lang[l].bytes;
+        st->taken += t->lang[l].taken;
+        st->distinct += (int64_t)t->text[l].n;
     }
+    if (st->bytes == 0)
+        return err_set(ERR_DATA, "the text is empty: there is nothing to learn from");
+    if (t->how.parity)
+        TRY(open_languages(s));
+    if (!t->how.parity || t->how.parity_after > 0)
+        TRY(add_up(s));
+    if (s->all != NULL && !t->how.parity)
+        st->distinct = (int64_t)s->sum.n;
     return 0;
 }
 
-int tok_trainer_run(struct tok_trainer *t, int32_t vocab_size, int64_t min_count,
-                    const char *const *specials, int n_specials,
-                    void (*tick)(void *arg, int64_t tokens), void *arg,
+int tok_trainer_run(struct tok_trainer *t, void (*tick)(void *arg, int64_t tokens), void *arg,
                     struct tok_vocab **out, struct tok_train_stats *stats)
 {
-    struct learner l = { 0 };
-    struct tok_merge *merges = NULL;
-    int32_t first_id = 256 + n_specials;
-    int64_t want = (int64_t)vocab_size - first_id, done = 0;
+    const struct tok_train_how *h = &t->how;
+    struct school s = { .t = t };
+    int64_t first = 256 + h->n_specials, want = (int64_t)h->vocab_size - first, done = 0;
+    struct tok_merge *merges = malloc((size_t)want * sizeof *merges + 1);
     int rc;
     *out = NULL;
-    if (want < 0)
-        return err_set(ERR_USAGE, "a vocabulary of %d tokens is too small: the bytes and the special tokens are %d", (int)vocab_size, (int)first_id);
-    if (t->bytes == 0)
-        return err_set(ERR_DATA, "the text is empty: there is nothing to learn from");
-    merges = malloc((size_t)want * sizeof *merges + 1);
+    *stats = (struct tok_train_stats){ .pieces = t->pieces, .cut = t->cut, .forgotten = t->forgotten, .invalid = t->invalid, .lang = t->lang };
     if (merges == NULL)
         return err_sys(ERR_IO, "memory for %lld merges", (long long)want);
-    TRY_OUT(rc, sum_counts(t));
-    TRY_OUT(rc, learner_init(&l, &t->counts[0]));
-    TRY_OUT(rc, learn(&l, first_id, want, min_count, merges, tick, arg, &done));
+    TRY_OUT(rc, open_school(&s, stats));
+    TRY_OUT(rc, learn(&s, merges, want, tick, arg, &done));
     if (done < want) {
         rc = err_set(ERR_DATA, "the text supports a vocabulary of %lld tokens, not %d: no other pair is seen %lld times",
-                     (long long)(first_id + done), (int)vocab_size, (long long)(min_count > 1 ? min_count : 1));
+                     (long long)(first + done), (int)h->vocab_size, (long long)(h->min_count > 1 ? h->min_count : 1));
         goto out;
     }
-    TRY_OUT(rc, tok_vocab_build(specials, n_specials, merges, done, out));
-    BUG_ON(tok_vocab_size(*out) != vocab_size);         /* no string is learned twice */
-    *stats = (struct tok_train_stats){ t->bytes, t->pieces, (int64_t)t->counts[0].n, done, t->invalid };
+    for (int l = 0; s.text != NULL && l < h->n_langs; l++) {
+        t->lang[l].tokens = tok_learner_tokens(s.text[l]);
+        t->lang[l].dev_tokens = s.dev[l] != NULL ? tok_learner_tokens(s.dev[l]) : 0;
+    }
+    TRY_OUT(rc, tok_vocab_build_as(&h->recipe, h->specials, h->n_specials, merges, done, out));
+    BUG_ON(tok_vocab_size(*out) != h->vocab_size);      /* no string is learned twice */
+    stats->merges = done;
 out:
-    learner_free(&l);
+    school_free(&s);
     free(merges);
     return rc < 0 ? rc : 0;
 }

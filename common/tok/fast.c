@@ -49,7 +49,7 @@ struct tok_fast_mem {
 
 /* The form of steps that is known here: nothing or NFC before, a split that is
  * compiled, then bytes.  (GPT-2's is inside ByteLevel.) */
-static const struct tok_split *find_split(const struct tok_vocab *v)
+const struct tok_split *tok_fast_split(const struct tok_vocab *v)
 {
     const struct tok_pre *last = v->n_pre > 0 ? &v->pre[v->n_pre - 1] : NULL;
     if (!v->byte_level || last == NULL || v->semantics == TOK_SCORES || v->n_norm > 1 || (v->n_norm == 1 && v->norm[0].kind != TOK_NFC))
@@ -78,7 +78,7 @@ static _Bool may_cut(const struct tok_vocab *v, _Bool specials)
 
 int tok_fast_new(const struct tok_vocab *v, const struct tok_slow *ref, _Bool specials, struct tok_fast **out)
 {
-    const struct tok_split *split = find_split(v);
+    const struct tok_split *split = tok_fast_split(v);
     struct tok_space space;
     *out = NULL;
     if (split == NULL && (!tok_space_find(v, tok_slow_model(ref), &space) || tok_finder_any(tok_slow_finder(ref, 1), specials)))

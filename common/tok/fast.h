@@ -9,7 +9,11 @@
 #include <stdint.h>
 
 #include "tok/slow.h"
+#include "tok/split_kin.h"
 #include "tok/vocab.h"
+
+/* The compiled split that a vocabulary's steps are, perhaps behind NFC; NULL: none. */
+const struct tok_split *tok_fast_split(const struct tok_vocab *v);
 
 /* *out is NULL when the vocabulary has no fast way.  v and ref are borrowed. */
 struct tok_fast;

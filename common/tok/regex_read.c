@@ -14,8 +14,9 @@
 #define SPACE_SET "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 #define SPACE_NOT "\\x{0}-\\x{8}\\x{e}-\\x{1f}\\x{21}-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{1fff}" \
                   "\\x{200b}-\\x{2027}\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}\\x{3001}-\\x{10ffff}"
-#define WORD_ONIG "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
-#define WORD_RUST WORD_ONIG "\\x{200c}\\x{200d}"
+#define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
+#define WORD_ONIG WORD "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"    /* it takes Latin-1 from a table of its own */
+#define WORD_RUST WORD "\\x{200c}\\x{200d}"
 
 enum { DEPTH_MAX = 100 };
 

@@ -7,7 +7,7 @@
 #include "base/err.h"
 #include "tok/bytelevel.h"
 #include "tok/chars.h"
-#include "tok/split.h"
+#include "tok/recipe.h"
 #include "tok/vocab_store.h"
 
 struct tok_vocab *tok_vocab_alloc(const char *name, int32_t size, int64_t n_merges, int n_specials)
@@ -106,16 +106,6 @@ int tok_vocab_finish(struct tok_vocab *v)
     return 0;
 }
 
-int tok_vocab_default_steps(struct tok_vocab *v)
-{
-    v->n_pre = 2;
-    v->pre = arena_array(v->arena, 2, sizeof *v->pre);
-    v->pre[0] = (struct tok_pre){ .kind = TOK_SPLIT, .behavior = TOK_ISOLATED, .expression = tok_split_o200k };
-    v->pre[1] = (struct tok_pre){ .kind = TOK_BYTELEVEL };
-    v->char_keys = v->byte_level = 1;
-    return tok_regex_new(v->name, tok_split_o200k, strlen(tok_split_o200k), TOK_ONIG, &v->pre[0].re);
-}
-
 /* Products that exist already keep their id.  They are found in a table of
  * hashes of the tokens' bytes, open addressing, ids + 1. */
 struct names { int32_t *slot; size_t mask; };
@@ -192,6 +182,12 @@ static int check_learned(const struct names *t, struct tok_vocab *v)
 int tok_vocab_build(const char *const *specials, int n_specials,
                     struct tok_merge *merges, int64_t n_merges, struct tok_vocab **out)
 {
+    return tok_vocab_build_as(NULL, specials, n_specials, merges, n_merges, out);
+}
+
+int tok_vocab_build_as(const struct tok_recipe *r, const char *const *specials, int n_specials,
+                       struct tok_merge *merges, int64_t n_merges, struct tok_vocab **out)
+{
     struct names t = { NULL, 1023 };
     uint8_t *buf = NULL;
     size_t cap = 0;
@@ -208,7 +204,7 @@ int tok_vocab_build(const char *const *specials, int n_specials,
     v->size = 0;
     v->n_added = n_specials;
     v->added = arena_array(v->arena, (size_t)n_specials, sizeof *v->added);
-    TRY_OUT(rc, tok_vocab_default_steps(v));
+    TRY_OUT(rc, tok_vocab_recipe_steps(v, r));
     for (int i = 0; i < 256; i++) {
         uint8_t b = tok_byte_of_order(i);
         add_token(v, v->size, &b, 1);

@@ -8,7 +8,6 @@
 #include "base/fs.h"
 #include "base/json.h"
 #include "tok/bytelevel.h"
-#include "tok/split.h"
 #include "tok/vocab.h"
 #include "tok/vocab_store.h"
 
@@ -27,6 +26,34 @@ static void put_bytelevel(struct json_out *j, const char *key, _Bool trim)
 static void put_shown(struct json_out *j, const struct tok_vocab *v, int32_t id, char *buf)
 {
     json_put_strn(j, NULL, buf, tok_bytes_show(v->bytes[id], v->len[id], buf));
+}
+
+/* NFC or nothing, splits, bytes: what recipe.c makes. */
+static void put_steps(struct json_out *j, const struct tok_vocab *v)
+{
+    if (v->n_norm > 0) {
+        json_obj(j, "normalizer");
+        json_put_str(j, "type", "NFC");
+        json_obj_end(j);
+    } else {
+        json_put_null(j, "normalizer");
+    }
+    json_obj(j, "pre_tokenizer");
+    json_put_str(j, "type", "Sequence");
+    json_arr(j, "pretokenizers");
+    for (int i = 0; i < v->n_pre - 1; i++) {
+        json_obj(j, NULL);
+        json_put_str(j, "type", "Split");
+        json_obj(j, "pattern");
+        json_put_str(j, "Regex", v->pre[i].expression);
+        json_obj_end(j);
+        json_put_str(j, "behavior", "Isolated");
+        json_put_bool(j, "invert", 0);
+        json_obj_end(j);
+    }
+    put_bytelevel(j, NULL, 0);
+    json_arr_end(j);
+    json_obj_end(j);
 }
 
 char *tok_vocab_text(const struct tok_vocab *v, size_t *n)
@@ -55,21 +82,7 @@ char *tok_vocab_text(const struct tok_vocab *v, size_t *n)
         json_obj_end(j);
     }
     json_arr_end(j);
-    json_put_null(j, "normalizer");
-    json_obj(j, "pre_tokenizer");
-    json_put_str(j, "type", "Sequence");
-    json_arr(j, "pretokenizers");
-    json_obj(j, NULL);
-    json_put_str(j, "type", "Split");
-    json_obj(j, "pattern");
-    json_put_str(j, "Regex", tok_split_o200k);
-    json_obj_end(j);
-    json_put_str(j, "behavior", "Isolated");
-    json_put_bool(j, "invert", 0);
-    json_obj_end(j);
-    put_bytelevel(j, NULL, 0);
-    json_arr_end(j);
-    json_obj_end(j);
+    put_steps(j, v);
     json_put_null(j, "post_processor");
     put_bytelevel(j, "decoder", 0);
     json_obj(j, "model");

@@ -59,7 +59,8 @@ int tok_vocab_put(struct tok_vocab *v, int64_t id, const uint8_t *s, size_t n, c
 /* Fills text_bytes, is_special and byte_id, and sorts the specials. */
 int tok_vocab_finish(struct tok_vocab *v);
 
-/* The steps of the split expression that train writes. */
-int tok_vocab_default_steps(struct tok_vocab *v);
+/* The steps of a vocabulary that is learned (recipe.h). */
+struct tok_recipe;
+int tok_vocab_recipe_steps(struct tok_vocab *v, const struct tok_recipe *r);
 
 #endif

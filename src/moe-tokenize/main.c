@@ -1,11 +1,27 @@
 /* main.c -- moe-tokenize: text to token files and back.
  *
  * Wiring only: options to calls of tok/ and data/. */
+#include <omp.h>
 #include <string.h>
 
 #include "base/arena.h"
 #include "base/err.h"
 #include "tokenize.h"
+
+enum text_docs tokenize_docs(const char *name)
+{
+    static const char *const names[] = { "auto", "file", "line", "blank", "jsonl" };
+    static const enum text_docs docs[] = { TEXT_AUTO, TEXT_FILE, TEXT_LINE, TEXT_BLANK, TEXT_JSONL };
+    int i = 0;
+    while (strcmp(names[i], name) != 0)
+        i++;
+    return docs[i];
+}
+
+int tokenize_threads(int64_t threads)
+{
+    return threads > 0 ? (int)threads : omp_get_max_threads();
+}
 
 int tokenize_text(const char *path, struct fs_blob *out)
 {

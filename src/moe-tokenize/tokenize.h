@@ -4,6 +4,7 @@
 
 #include "base/fs.h"
 #include "base/opt.h"
+#include "tok/text_slab.h"
 #include "tok/vocab.h"
 
 extern const struct opt_cmd tokenize_encode_cmd, tokenize_decode_cmd, tokenize_train_cmd, tokenize_info_cmd,
@@ -11,6 +12,10 @@ extern const struct opt_cmd tokenize_encode_cmd, tokenize_decode_cmd, tokenize_t
 
 /* A text: mapped when it is a regular file, read otherwise; "-" is stdin. */
 int tokenize_text(const char *path, struct fs_blob *out);
+
+/* The value of --docs, and of -j (0: what OpenMP offers). */
+enum text_docs tokenize_docs(const char *name);
+int tokenize_threads(int64_t threads);
 
 /* The vocabulary named by -t; ERR_USAGE when none is. */
 int tokenize_vocab(const char *path, const struct tok_load *how, struct tok_vocab **out);

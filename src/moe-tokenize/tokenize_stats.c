@@ -2,7 +2,6 @@
  *
  * Every vocabulary reads every text once, a slab at a time.  Refuses to guess:
  * a parity is only told against the language that was named. */
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,62 +40,6 @@ static const struct opt stats_table[] = {
 };
 
 /* ---- names */
-
-static _Bool is_lang(const char *s)
-{
-    size_t n = strlen(s);
-    return (n == 2 || n == 3 || (n > 3 && n <= 7 && (s[2] == '_' || s[2] == '-'))) && islower((unsigned char)s[0]) && islower((unsigned char)s[1]);
-}
-
-static _Bool cut_ending(char *name, const char *const *ending)
-{
-    size_t n = strlen(name);
-    for (; *ending != NULL; ending++) {
-        size_t k = strlen(*ending);
-        if (n > k && strcmp(name + n - k, *ending) == 0) {
-            name[n - k] = '\0';
-            return 1;
-        }
-    }
-    return 0;
-}
-
-/* de.txt, valid.de and train.de.jsonl.zst are German; what else a file is
- * called is the name of its row. */
-static const char *lang_of(struct arena *a, const char *path)
-{
-    static const char *const packed[] = { ".gz", ".zst", NULL }, *const kind[] = { ".txt", ".text", ".jsonl", ".ndjson", NULL };
-    char *name = arena_strdup(a, fs_base(path));
-    cut_ending(name, packed);
-    cut_ending(name, kind);
-    char *dot = strrchr(name, '.');
-    return dot != NULL && is_lang(dot + 1) ? dot + 1 : name;
-}
-
-/* "LANG=FILE", unless there is a file of that whole name. */
-static const char *operand(struct arena *a, const char *arg, const char **path)
-{
-    const char *eq = strchr(arg, '=');
-    *path = arg;
-    if (eq == NULL || eq == arg || fs_exists(arg) || memchr(arg, '/', (size_t)(eq - arg)) != NULL)
-        return lang_of(a, arg);
-    *path = eq + 1;
-    return arena_printf(a, "%.*s", (int)(eq - arg), arg);
-}
-
-static void group(struct arena *a, struct stats *s, int argc, char **argv)
-{
-    s->lang = arena_array(a, (size_t)argc, sizeof *s->lang);
-    for (int i = 0; i < argc; i++) {
-        const char *path, *name = operand(a, argv[i], &path);
-        int l = 0;
-        while (l < s->n_langs && strcmp(s->lang[l].name, name) != 0)
-            l++;
-        if (l == s->n_langs)
-            s->lang[s->n_langs++] = (struct stats_lang){ name, arena_array(a, (size_t)argc, sizeof(char *)), 0 };
-        s->lang[l].path[s->lang[l].n++] = path;
-    }
-}
 
 /* models/qwen3/tokenizer.json and qwen3.tokenizer.json are qwen3. */
 static const char *vocab_name(struct arena *a, const char *path)
@@ -146,7 +89,7 @@ static int measure_slab(struct reader *r, const struct text_slab *b, int n_keys,
     return 0;
 }
 
-static int measure_lang(struct reader *r, const struct text_how *how, const struct stats_lang *l, struct stats_cell *to)
+static int measure_lang(struct reader *r, const struct text_how *how, const struct lang_texts *l, struct stats_cell *to)
 {
     struct text_source *t;
     struct text_slab *b = text_slab_new();
@@ -263,7 +206,10 @@ static int stats_run(void *opts, int argc, char **argv)
     struct arena *a = arena_new();
     struct stats s = { 0 };
     int rc;
-    group(a, &s, argc, argv);
+    struct langs langs;
+    langs_group(a, argc, argv, &langs);
+    s.lang = langs.v;
+    s.n_langs = langs.n;
     TRY_OUT(rc, check_opts(o, &s));
     TRY_OUT(rc, find_base(&s, o->base));
     s.n_vocabs = o->tokenizer.n;

@@ -5,6 +5,7 @@
 
 #include <stdint.h>
 
+#include "langs.h"
 #include "base/table.h"
 #include "tok/measure.h"
 
@@ -17,11 +18,10 @@ struct stats_vocab {
     const char *hash;
 };
 
-struct stats_lang { const char *name; const char **path; int n; };
 
 struct stats {
     struct stats_vocab *vocab; int n_vocabs;
-    struct stats_lang *lang; int n_langs;
+    struct lang_texts *lang; int n_langs;
     struct stats_cell *cell;            /* [n_vocabs][n_langs] */
     int base;                           /* language that the others are compared with; -1: none */
 };

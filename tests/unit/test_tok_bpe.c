@@ -45,14 +45,23 @@ static size_t make_text(uint8_t *s, size_t cap)
     return n;
 }
 
-static struct tok_vocab *learn(const uint8_t *s, size_t n, int32_t size, int threads)
+static struct tok_vocab *learn(const uint8_t *s, size_t n, int32_t size, int parts)
 {
     static const char *const specials[] = { TOK_EOD };
     struct tok_vocab *v;
     struct tok_train_stats st;
-    struct tok_trainer *t = tok_trainer_new(threads);
-    assert_int_equal(tok_trainer_add(t, s, n), 0);
-    int rc = tok_trainer_run(t, size, 2, specials, 1, NULL, NULL, &v, &st);
+    struct tok_train_how how = { .vocab_size = size, .min_count = 2, .specials = specials, .n_specials = 1 };
+    struct tok_trainer *t;
+    assert_int_equal(tok_trainer_new(&how, &t), 0);
+    /* in so many parts, as the slabs of a text come */
+    for (size_t begin = 0, end; begin < n; begin = end) {
+        end = parts > 1 && n - begin > n / (size_t)parts ? begin + tok_trainer_cut(t, s + begin, n - begin, n / (size_t)parts) : n;
+        struct tok_tally *y = tok_tally_new(t);
+        assert_int_equal(tok_tally_add(y, 0, 0, s + begin, end - begin), 0);
+        assert_int_equal(tok_trainer_take(t, y), 0);
+        tok_tally_free(y);
+    }
+    int rc = tok_trainer_run(t, NULL, NULL, &v, &st);
     if (rc < 0)
         print_message("%s\n", err_msg());
     assert_int_equal(rc, 0);
@@ -181,14 +190,20 @@ static void a_text_that_cannot_support_the_vocabulary_is_bad_data_with_the_size_
     (void)state;
     struct tok_vocab *v;
     struct tok_train_stats st;
-    struct tok_trainer *t = tok_trainer_new(1);
-    assert_int_equal(tok_trainer_run(t, 300, 2, NULL, 0, NULL, NULL, &v, &st), ERR_DATA);
+    struct tok_train_how how = { .vocab_size = 300, .min_count = 2 };
+    struct tok_trainer *t;
+    assert_int_equal(tok_trainer_new(&how, &t), 0);
+    assert_int_equal(tok_trainer_run(t, NULL, NULL, &v, &st), ERR_DATA);
     assert_non_null(strstr(err_msg(), "empty"));
-    assert_int_equal(tok_trainer_add(t, (const uint8_t *)"abab", 4), 0);
-    assert_int_equal(tok_trainer_run(t, 300, 2, NULL, 0, NULL, NULL, &v, &st), ERR_DATA);
+    struct tok_tally *y = tok_tally_new(t);
+    assert_int_equal(tok_tally_add(y, 0, 0, (const uint8_t *)"abab", 4), 0);
+    assert_int_equal(tok_trainer_take(t, y), 0);
+    tok_tally_free(y);
+    assert_int_equal(tok_trainer_run(t, NULL, NULL, &v, &st), ERR_DATA);
     assert_non_null(strstr(err_msg(), "257"));
-    assert_int_equal(tok_trainer_run(t, 100, 2, NULL, 0, NULL, NULL, &v, &st), ERR_USAGE);
     tok_trainer_free(t);
+    how.vocab_size = 100;
+    assert_int_equal(tok_trainer_new(&how, &t), ERR_USAGE);
 }
 
 static void same(struct tok_encoder *e, const struct tok_vocab *v, const uint8_t *s, size_t n)

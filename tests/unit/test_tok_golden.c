@@ -64,9 +64,14 @@ static void our_training_gives_their_merges(void **state)
     static const char *const specials[] = { TOK_EOD };
     struct tok_vocab *ours;
     struct tok_train_stats st;
-    struct tok_trainer *t = tok_trainer_new(2);
-    assert_int_equal(tok_trainer_add(t, (const uint8_t *)text.data, text.size), 0);
-    assert_int_equal(tok_trainer_run(t, tok_vocab_size(theirs), 2, specials, 1, NULL, NULL, &ours, &st), 0);
+    struct tok_train_how how = { .vocab_size = tok_vocab_size(theirs), .min_count = 2, .specials = specials, .n_specials = 1 };
+    struct tok_trainer *t;
+    assert_int_equal(tok_trainer_new(&how, &t), 0);
+    struct tok_tally *tally = tok_tally_new(t);
+    assert_int_equal(tok_tally_add(tally, 0, 0, (const uint8_t *)text.data, text.size), 0);
+    assert_int_equal(tok_trainer_take(t, tally), 0);
+    tok_tally_free(tally);
+    assert_int_equal(tok_trainer_run(t, NULL, NULL, &ours, &st), 0);
     assert_int_equal(tok_vocab_n_merges(ours), tok_vocab_n_merges(theirs));
     for (int64_t i = 0; i < tok_vocab_n_merges(ours); i++) {
         const struct tok_merge *a = &tok_vocab_merges(ours)[i], *b = &tok_vocab_merges(theirs)[i];

@@ -1,0 +1,17 @@
+/* langs.h -- texts by language: operands LANG=FILE, and names that say it. */
+#ifndef LANGS_H
+#define LANGS_H
+
+#include "base/arena.h"
+
+struct lang_texts { const char *name; const char **path; int n; };
+struct langs { struct lang_texts *v; int n; };
+
+/* The operands by language, in the order in which languages come: "de=FILE", or the
+ * name that the file's name says: de.txt, valid.de and train.de.jsonl.zst are de. */
+void langs_group(struct arena *a, int argc, char *const *argv, struct langs *out);
+
+/* "LANG=REST" of an option: the language's number; ERR_USAGE when there is none. */
+int langs_option(struct arena *a, const struct langs *l, const char *option, const char *arg, const char **rest);
+
+#endif
