@@ -12,58 +12,8 @@
 #include "base/arena.h"
 #include "base/err.h"
 #include "tok/bpe_learn.h"
-#include "tok/bpe_tally.h"
-
-int tok_trainer_new(const struct tok_train_how *how, struct tok_trainer **out)
-{
-    struct tok_trainer *t = calloc(1, sizeof *t);
-    arena_must(t);
-    t->how = *how;
-    if (t->how.n_langs == 0)
-        t->how.n_langs = 1;
-    size_t n = (size_t)t->how.n_langs;
-    *out = NULL;
-    int rc = tok_vocab_build_as(&how->recipe, how->specials, how->n_specials, NULL, 0, &t->bare);
-    if (rc == 0 && how->vocab_size < 256 + how->n_specials)
-        rc = err_set(ERR_USAGE, "a vocabulary of %d tokens is too small: the bytes and the special tokens are %d", (int)how->vocab_size, 256 + how->n_specials);
-    if (rc < 0) {
-        tok_trainer_free(t);
-        return rc;
-    }
-    t->cutter = tok_cutter_new(t->bare);
-    t->text = arena_must(calloc(n, sizeof *t->text));
-    t->dev = arena_must(calloc(n, sizeof *t->dev));
-    t->lang = arena_must(calloc(n, sizeof *t->lang));
-    t->surveying = how->sample_bytes > 0;
-    if (t->surveying) {
-        t->level_bytes = arena_must(calloc(n * TOK_SAMPLE_LEVELS, sizeof *t->level_bytes));
-        t->level = arena_must(calloc(n, sizeof *t->level));
-    }
-    *out = t;
-    return 0;
-}
-
-void tok_trainer_free(struct tok_trainer *t)
-{
-    if (t == NULL)
-        return;
-    for (int i = 0; i < t->how.n_langs; i++) {
-        if (t->text != NULL)
-            tok_counts_free(&t->text[i]);
-        if (t->dev != NULL)
-            tok_counts_free(&t->dev[i]);
-    }
-    free(t->text);
-    free(t->dev);
-    free(t->lang);
-    free(t->level_bytes);
-    free(t->level);
-    tok_cutter_free(t->cutter);
-    tok_vocab_free(t->bare);
-    free(t);
-}
-
-/* ---- learning */
+#include "tok/bpe_tally_impl.h"
+#include "tok/recipe.h"
 
 struct school {
     struct tok_trainer *t;
