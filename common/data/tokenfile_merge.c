@@ -98,7 +98,8 @@ static void add_counter(struct tokenfile_merge *m, const struct tokenfile_counte
             return;
         }
     struct tokenfile_counter *more = arena_array(m->arena, (size_t)to->n_more + 1, sizeof *more);
-    memcpy(more, to->more, (size_t)to->n_more * sizeof *more);
+    if (to->n_more > 0)
+        memcpy(more, to->more, (size_t)to->n_more * sizeof *more);
     more[to->n_more++] = *c;
     to->more = more;
 }
@@ -114,7 +115,8 @@ static void add_info(struct tokenfile_merge *m, const struct tokenfile_info *i, 
     to->invalid_utf8 += i->invalid_utf8;
     for (int k = 0; k < i->n_more; k++)
         add_counter(m, &i->more[k]);
-    memcpy(to->inputs + to->n_inputs, i->inputs, (size_t)i->n_inputs * sizeof *i->inputs);
+    if (i->n_inputs > 0)
+        memcpy(to->inputs + to->n_inputs, i->inputs, (size_t)i->n_inputs * sizeof *i->inputs);
     to->n_inputs += i->n_inputs;
 }
 
