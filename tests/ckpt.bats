@@ -72,7 +72,6 @@ every() {
 		MOE_FAULT_DIR=$(pwd -P) MOE_FAULT=$1:$n:$2 LD_PRELOAD=$FAULT save 2 "$4" 2> err || status=$?
 		case $2:$status in
 		KILL:137 | TORN:137 | EINTR:0) ;;
-		ENOSPC:0) [ "$1" = mkdir ] ;;	# of a directory that is there
 		E*:7[34])
 			if [ "$(wc -l < err)" -ne 1 ]; then
 				echo "$1:$n:$2: more than one line of error:"

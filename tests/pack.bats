@@ -157,7 +157,6 @@ weights() {
 				case $kind:$status in
 				*KILL:137) [ $what = unpack ] || rm -f .out.* ;;	# the temporary file of a killed writer
 				*:7[34]) [ -z "$(find . -name '.out*')" ] ;;
-				mkdir*:0) ;;	# of a directory that is there
 				*)
 					echo "$what $kind:$n: status $status: $(cat err)"
 					return 1

@@ -194,7 +194,7 @@ trains() { grep -q '"step":4,' rows; }
 	# No rank is left behind.
 	wait_for 10 gone "${RANKS[0]}"
 	passes moe-train status run
-	says killed
+	says failed
 }
 
 @test "a rank that stops answering: a report of who waits where, 69" {

@@ -171,7 +171,7 @@ int fs_mkdir(const char *path)
     /* Some file systems look at rights first, and say EROFS or EACCES of a
      * directory that is there. */
     why = errno;
-    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+    if ((why == EEXIST || why == EROFS || why == EACCES || why == EPERM) && stat(path, &st) == 0 && S_ISDIR(st.st_mode))
         return 0;
     errno = why;
     return err_sys(ERR_CREATE, "%s: cannot create the directory", path);
