@@ -4,7 +4,7 @@
 
 int main(int argc, char **argv)
 {
-    const struct opt_cmd cmds[] = { bench_op_cmd, bench_step_cmd };
+    const struct opt_cmd cmds[] = { bench_op_cmd, bench_step_cmd, bench_io_cmd };
 
     return opt_main("moe-bench", "how fast is it, against what limit", cmds, sizeof cmds / sizeof cmds[0], argc, argv);
 }

@@ -6,7 +6,7 @@
 #include "base/opt.h"
 #include "dev/dev.h"
 
-extern const struct opt_cmd bench_op_cmd, bench_step_cmd;
+extern const struct opt_cmd bench_op_cmd, bench_step_cmd, bench_io_cmd;
 
 /* The shape of a model and a batch: what sizes the operands of every op. */
 struct bench_dims {
