@@ -82,7 +82,8 @@ many() { moe-ckpt convert -q --shard-size 1k "$G/olmoe" many; }
 			echo "$what: $status $stderr"
 			[[ $status = 7[34] ]]
 			[ "${#stderr_lines[@]}" -eq 1 ]
-			says out
+			# Of a stale handle the folder tells first.
+			says out || [ ${error%:*} = ESTALE ]
 			says "${error#*:}"
 			[ ! -e out ]
 		done
