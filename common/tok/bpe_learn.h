@@ -9,15 +9,16 @@
 
 #include "tok/bpe_count.h"
 
-/* c is borrowed and does not change until free. */
+/* c is not needed afterwards.  least: pairs that are seen less often will not be
+ * merged, so they are not kept; 1 where merges are chosen elsewhere. */
 struct tok_learner;
-int tok_learner_new(const struct tok_counts *c, struct tok_learner **out);
+int tok_learner_new(const struct tok_counts *c, int64_t least, struct tok_learner **out);
 void tok_learner_free(struct tok_learner *l);
 
 /* The most frequent pair now: 1, or 0 when none is seen min_count times. */
 int tok_learner_best(struct tok_learner *l, int64_t min_count, int32_t *a, int32_t *b);
 
-/* Makes it one symbol wherever it stands, if anywhere. */
+/* Makes it one symbol wherever it stands, if anywhere; product is larger than all before. */
 int tok_learner_merge(struct tok_learner *l, int32_t a, int32_t b, int32_t product);
 
 /* What the counted text is in symbols now. */

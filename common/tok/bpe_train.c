@@ -42,13 +42,19 @@ static void school_free(struct school *s)
     free(s->done);
 }
 
-/* Weights are thousandths, so counts are too. */
+/* In the counts of all texts: weights are thousandths, so they are too. */
+static int64_t least_of_all(const struct tok_train_how *h)
+{
+    int64_t least = h->min_count < 1 ? 1 : h->min_count;
+    return h->weight == NULL ? least : __builtin_mul_overflow(least, TOK_WEIGHT_ONE, &least) ? INT64_MAX : least;
+}
+
 static int add_up(struct school *s)
 {
     const struct tok_train_how *h = &s->t->how;
     if (h->n_langs == 1 && h->weight == NULL) {
         if (h->parity)
-            return tok_learner_new(&s->t->text[0], &s->all);
+            return tok_learner_new(&s->t->text[0], least_of_all(h), &s->all);
         s->sum = s->t->text[0];
         memset(&s->t->text[0], 0, sizeof s->t->text[0]);
     }
@@ -65,7 +71,7 @@ static int add_up(struct school *s)
         if (!h->parity)
             tok_counts_free(&s->t->text[l]);
     }
-    return tok_learner_new(&s->sum, &s->all);
+    return tok_learner_new(&s->sum, least_of_all(h), &s->all);
 }
 
 static int open_languages(struct school *s)
@@ -87,9 +93,9 @@ static int open_languages(struct school *s)
     if (n_dev > 0 && without >= 0)
         return err_set(ERR_USAGE, "%d of %d languages have development text; parity needs it of all, or of none", n_dev, t->how.n_langs);
     for (int l = 0; l < t->how.n_langs; l++) {
-        TRY(tok_learner_new(&t->text[l], &s->text[l]));
+        TRY(tok_learner_new(&t->text[l], 1, &s->text[l]));
         if (n_dev > 0)
-            TRY(tok_learner_new(&t->dev[l], &s->dev[l]));
+            TRY(tok_learner_new(&t->dev[l], 1, &s->dev[l]));
     }
     return 0;
 }
@@ -162,9 +168,7 @@ static int learn(struct school *s, struct tok_merge *merges, int64_t want, void 
     const struct tok_train_how *h = &s->t->how;
     int32_t first = 256 + h->n_specials, a, b;
     int64_t by_count = h->parity ? h->parity_after : want, k;
-    int64_t min_count = h->min_count < 1 ? 1 : h->min_count;
-    if (h->weight != NULL && __builtin_mul_overflow(min_count, TOK_WEIGHT_ONE, &min_count))
-        min_count = INT64_MAX;
+    int64_t min_count = least_of_all(h);
     for (k = 0; k < want; k++) {
         if (k == by_count) {
             tok_learner_free(s->all);
@@ -199,6 +203,12 @@ static int open_school(struct school *s, struct tok_train_stats *st)
         TRY(add_up(s));
     if (s->all != NULL && !t->how.parity)
         st->distinct = (int64_t)s->sum.n;
+    /* The learners hold what they need. */
+    tok_counts_free(&s->sum);
+    for (int l = 0; l < t->how.n_langs; l++) {
+        tok_counts_free(&t->text[l]);
+        tok_counts_free(&t->dev[l]);
+    }
     return 0;
 }
 
