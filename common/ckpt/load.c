@@ -311,6 +311,7 @@ static int file_fd(const struct ckpt *c, int i_file, _Bool *temporary)
         close(fd);
         return err_set(ERR_DATA, "%s: changed since it was opened", f->path);
     }
+    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);       /* tensors are large: more is read ahead */
     if (fd >= keep_below()) {
         *temporary = 1;
         return fd;
