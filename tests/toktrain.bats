@@ -43,6 +43,8 @@ words() {
 	passes moe-tokenize train -q --vocab-size 275 --split '\p{L}+|[^\p{L}]' -o own.json de.txt
 	grep -q '\[^\\\\p{L}\]' own.json
 	passes moe-tokenize encode -q --check -t own.json de.txt
+	passes moe-tokenize train -q --vocab-size 275 --split '(\p{L})+|([^\p{L}])' -o group.json de.txt
+	[ "$(moe-tokenize encode -t own.json de.txt | cksum)" = "$(moe-tokenize encode -t group.json de.txt | cksum)" ]
 	fails_with 2 moe-tokenize train -q --vocab-size 275 --split '(' -o x.json de.txt
 	fails_with 2 moe-tokenize train -q --vocab-size 275 --split 'a' --scheme gpt2 -o x.json de.txt
 }

@@ -100,7 +100,7 @@ static int match(const struct tok_regex_walk *w, struct tok_regex_mem *m)
         rc = pcre2_match(w->re->code, w->s, w->n, w->pos, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, m->data, m->context);
     if (rc == PCRE2_ERROR_NOMATCH)
         return 0;
-    if (rc > 0)
+    if (rc >= 0)                /* 0: there are groups, whose places nobody asks for */
         return 1;
     PCRE2_UCHAR msg[160];
     pcre2_get_error_message(rc, msg, sizeof msg);
