@@ -143,31 +143,31 @@ fuzz_target() {
 		int fuzz_seeds(void) { fuzz_add_text("[1,2,3]"); return 0; }
 		int fuzz_one(const uint8_t *data, size_t n) { (void)data; (void)n; $1 }
 	C
-	cc -D_GNU_SOURCE -fopenmp -I"$ROOT/common" -I"$ROOT/tests" -o "$BATS_TEST_TMPDIR/t" "$BATS_TEST_TMPDIR/t.c" \
+	cc -D_GNU_SOURCE -fopenmp -I"$ROOT/common" -I"$ROOT/tests" -o "$BATS_TEST_TMPDIR/fuzz_list" "$BATS_TEST_TMPDIR/t.c" \
 		"$ROOT/tests/fuzz/fuzz.c" "$ROOT/tests/fuzz/kit.c" "$ROOT/common/base/err.c"
-	CHECK_LOGS=$BATS_TEST_TMPDIR MOE_SAN='' run "$BATS_TEST_TMPDIR/t"
+	CHECK_LOGS=$BATS_TEST_TMPDIR MOE_SAN='' run "$BATS_TEST_TMPDIR/fuzz_list"
 	echo "$output"
 }
 
 @test "fuzzing finds a planted crash and keeps the input" {
 	fuzz_target 'if (memmem(data, n, "null", 4)) abort(); return 0;'
 	[ "$status" -ne 0 ]
-	says 'not ok 1 - crashed'
+	says 'not ok 3 - crashed'
 	grep -q null "$BATS_TEST_TMPDIR"/fuzz-*.input
 }
 
 @test "fuzzing finds a failure without a sentence, a wrong code and a control character in a message" {
 	fuzz_target 'return n > 8 ? ERR_DATA : 0;'
-	says 'not ok 2 - a failure without its sentence'
+	says 'not ok 3 - a failure without its sentence'
 	fuzz_target 'return n > 8 ? err_set(ERR_BUG, "ours") : 0;'
-	says 'not ok 2 - a code that bad input must not have'
+	says 'not ok 3 - a code that bad input must not have'
 	fuzz_target 'static struct err_state e = { ERR_DATA, "bad \033[31m" }; return n > 8 ? err_put(&e) : 0;'
-	says 'not ok 2 - a control character'
+	says 'not ok 3 - a control character'
 	[ "$status" -eq 1 ]
 }
 
 @test "fuzzing is content with a parser that answers cleanly" {
 	fuzz_target 'return n > 8 ? err_set(ERR_DATA, "too long") : 0;'
 	[ "$status" -eq 0 ]
-	says 'ok 2 - 20000 broken copies of a list'
+	says 'ok 3 - 20000 broken copies of a list'
 }

@@ -86,6 +86,10 @@ words() {
 	fails_with 2 moe-tokenize train -q --vocab-size 290 --parity --dev de=de.txt -o x.json de.txt mt.txt
 	says "1 of 2"
 	fails_with 2 moe-tokenize train -q --vocab-size 290 --dev de=de.txt -o x.json de.txt mt.txt
+	fails_with 2 moe-tokenize train -q --vocab-size 290 --parity --parity-after 34 -o x.json de.txt mt.txt
+	: > empty
+	fails_with 2 moe-tokenize train -q --vocab-size 290 --parity --dev de=empty --dev mt=empty -o x.json de.txt mt.txt
+	says "0 of 2"
 	fails_with 2 moe-tokenize train -q --vocab-size 290 --parity --dev sv=de.txt -o x.json de.txt mt.txt
 	[ ! -e x.json ]
 }
@@ -131,6 +135,7 @@ words() {
 }
 
 @test "weights that are none are refused" {
+	fails_with 2 moe-tokenize train -q --vocab-size 280 --weight de=2 --weight de=3 -o x.json de.txt fr.txt
 	for w in de=0 de=-1 de=abc de=1.23456 xx=1 de; do
 		fails_with 2 moe-tokenize train -q --vocab-size 280 --weight "$w" -o x.json de.txt fr.txt
 	done

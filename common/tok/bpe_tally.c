@@ -214,6 +214,7 @@ int tok_trainer_take(struct tok_trainer *t, struct tok_tally *y)
             t->level_bytes[(size_t)y->lang * TOK_SAMPLE_LEVELS + y->blocks[i].level] += y->blocks[i].bytes;
     else
         rc = take_counts(t, y);
+    t->has_dev |= y->dev;
     if (!t->surveying && !y->dev) {
         t->lang[y->lang].bytes += y->bytes;
         t->lang[y->lang].taken += y->taken;

@@ -17,7 +17,7 @@ struct tok_trainer {
     struct tok_cutter *cutter;
     struct tok_counts *text, *dev;      /* [n_langs] */
     struct tok_train_lang *lang;        /* [n_langs] */
-    _Bool surveying;
+    _Bool surveying, has_dev;           /* has_dev: development text was given, be it empty */
     uint64_t *level_bytes;              /* [n_langs][TOK_SAMPLE_LEVELS], of the survey */
     uint32_t *level;                    /* [n_langs] blocks below are taken */
     int64_t pieces, cut, forgotten;

@@ -78,19 +78,15 @@ static int open_languages(struct school *s)
 {
     struct tok_trainer *t = s->t;
     size_t n = (size_t)t->how.n_langs;
-    int n_dev = 0, without = -1;
+    int n_dev = 0;
     s->text = arena_must(calloc(n, sizeof *s->text));
     s->dev = arena_must(calloc(n, sizeof *s->dev));
     s->done = arena_must(calloc(n, sizeof *s->done));
     s->in_window = arena_must(calloc(n, sizeof *s->in_window));
     s->window = arena_must(calloc((size_t)t->how.parity_window + 1, sizeof *s->window));
-    for (int l = 0; l < t->how.n_langs; l++) {
-        if (t->dev[l].n > 0)
-            n_dev++;
-        else
-            without = l;
-    }
-    if (n_dev > 0 && without >= 0)
+    for (int l = 0; l < t->how.n_langs; l++)
+        n_dev += t->dev[l].n > 0;
+    if (t->has_dev && n_dev < t->how.n_langs)
         return err_set(ERR_USAGE, "%d of %d languages have development text; parity needs it of all, or of none", n_dev, t->how.n_langs);
     for (int l = 0; l < t->how.n_langs; l++) {
         TRY(tok_learner_new(&t->text[l], 1, &s->text[l]));

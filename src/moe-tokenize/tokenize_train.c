@@ -153,12 +153,16 @@ static int read_weights(struct arena *a, const struct train_opts *o, const struc
     if (o->weight.n == 0)
         return 0;
     int64_t *w = arena_array(a, (size_t)l->n, sizeof *w);
+    _Bool *given = arena_array(a, (size_t)l->n, sizeof *given);
     for (int i = 0; i < l->n; i++)
         w[i] = TOK_WEIGHT_ONE;
     for (int i = 0; i < o->weight.n; i++) {
         const char *rest;
         int k = langs_option(a, l, "--weight", o->weight.v[i], &rest);
         TRY(k);
+        if (given[k])
+            return err_set(ERR_USAGE, "--weight %s: the language has a weight already", o->weight.v[i]);
+        given[k] = 1;
         TRY(read_weight(o->weight.v[i], rest, &w[k]));
     }
     how->weight = w;
@@ -169,6 +173,9 @@ static int check_parity(const struct train_opts *o, const struct langs *l)
 {
     if (!o->parity && (o->dev.n > 0 || o->parity_after > 0 || o->parity_window > 0))
         return err_set(ERR_USAGE, "--dev, --parity-after and --parity-window belong to --parity");
+    if (o->parity && o->parity_after >= o->vocab_size - 256 && o->parity_after > 0)
+        return err_set(ERR_USAGE, "--parity-after %lld leaves no merge to --parity: a vocabulary of %lld tokens has fewer than %lld", (long long)o->parity_after,
+                       (long long)o->vocab_size, (long long)o->vocab_size - 255);
     if (o->parity && l->n < 2)
         return err_set(ERR_USAGE, "--parity needs the texts of two languages or more, as LANG=FILE or files called LANG.txt");
     return 0;
