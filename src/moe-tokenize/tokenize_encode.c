@@ -1,5 +1,4 @@
 /* tokenize_encode.c -- moe-tokenize encode: text to token files or a token stream. */
-#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,12 +93,8 @@ static int read_keys(struct job *j)
 
 static int read_how(struct job *j)
 {
-    static const char *const names[] = { "auto", "file", "line", "blank", "jsonl" };
-    static const enum text_docs docs[] = { TEXT_AUTO, TEXT_FILE, TEXT_LINE, TEXT_BLANK, TEXT_JSONL };
     tok_text_how_default(&j->c.how);
-    for (int i = 0; i < 5; i++)
-        if (strcmp(j->o->docs, names[i]) == 0)
-            j->c.how.docs = docs[i];
+    j->c.how.docs = tokenize_docs(j->o->docs);
     for (int i = 0; i < j->o->on.n; i++)
         TRY(tok_text_how_set(&j->c.how, j->o->on.v[i]));
     TRY(read_keys(j));
@@ -288,7 +283,7 @@ static int make_encoders(struct job *j)
 {
     const struct encode_opts *o = j->o;
     struct tok_how how = { 1, o->specials, o->template, o->slow };
-    j->c.threads = o->threads > 0 ? (int)o->threads : omp_get_max_threads();
+    j->c.threads = tokenize_threads(o->threads);
     TRY(tok_encoder_new(j->v, &how, &j->c.e));
     how.slow = 1;
     return o->check ? tok_encoder_new(j->v, &how, &j->c.other) : 0;

@@ -132,10 +132,7 @@ static int measure_vocab(const struct stats_opts *o, struct arena *a, struct sta
     to->unreachable = check.unreachable;
     TRY_OUT(rc, tok_encoder_new(v, &how, &r.e));
     tok_text_how_default(&text);
-    static const char *const docs[] = { "auto", "file", "line", "blank", "jsonl" };
-    for (int k = 0; k < 5; k++)
-        if (strcmp(o->docs, docs[k]) == 0)
-            text.docs = (enum text_docs)k;
+    text.docs = tokenize_docs(o->docs);
     text.keys = (const char *const *)o->key.v;
     text.n_keys = o->key.n;
     text.slab_bytes = (size_t)8 << 20;

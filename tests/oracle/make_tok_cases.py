@@ -9,6 +9,7 @@ import json
 import os
 import random
 import sys
+import shutil
 import tempfile
 
 import sentencepiece
@@ -100,14 +101,25 @@ def tekken_case(rnd, tmp):
 
 
 def sp_cases(rnd, tmp):
+    """A model keeps the names of its text and of itself: both are relative, so that no path of a machine is in it."""
+    shutil.copy(os.path.join(GOLDEN, "text.txt"), tmp)
+    home = os.getcwd()
+    os.chdir(tmp)
+    try:
+        yield from sp_models(rnd)
+    finally:
+        os.chdir(home)
+
+
+def sp_models(rnd):
     for i, more in enumerate((
             {"byte_fallback": True, "normalization_rule_name": "identity", "remove_extra_whitespaces": False},
             {"byte_fallback": False, "normalization_rule_name": "identity", "user_defined_symbols": ["hello", "<tok>", "ab"]},
             {"byte_fallback": True, "normalization_rule_name": "identity", "add_dummy_prefix": False, "treat_whitespace_as_suffix": False,
              "split_digits": True, "allow_whitespace_only_pieces": True, "remove_extra_whitespaces": False})):
-        prefix = os.path.join(tmp, f"sp{i}")
+        prefix = f"sp{i}"
         sentencepiece.SentencePieceTrainer.train(
-            input=os.path.join(GOLDEN, "text.txt"), model_prefix=prefix, model_type="bpe", vocab_size=520, character_coverage=0.98,
+            input="text.txt", model_prefix=prefix, model_type="bpe", vocab_size=520, character_coverage=0.98,
             minloglevel=2, **more)
         s = sentencepiece.SentencePieceProcessor(model_file=prefix + ".model")
         with open(prefix + ".model", "rb") as f:
