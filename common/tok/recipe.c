@@ -10,32 +10,21 @@
 #include "base/arena.h"
 #include "base/err.h"
 #include "tok/split.h"
+#include "tok/split_parts.h"
 #include "tok/vocab_store.h"
-
-#define CONTRACTION "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-#define MARK "[^\\r\\n\\p{L}\\p{N}]?"
-#define OTHERS "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*"
-#define SPACES "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}"
-#define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}"
-#define NOT_HAN "&&[^\\p{Han}]]"
 
 enum { MAX_STEPS = 3 };
 
 static const struct { const char *name, *step[MAX_STEPS]; } recipes[] = {
     { "o200k", { tok_split_o200k } },
-    { "gpt2", { "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+" } },
-    { "cl100k", { CONTRACTION "|" MARK "\\p{L}+|\\p{N}{1,3}" OTHERS "|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+" } },
-    { "llama3", { CONTRACTION "|" MARK "\\p{L}+|\\p{N}{1,3}" OTHERS SPACES } },
-    { "qwen2", { CONTRACTION "|" MARK "\\p{L}+|\\p{N}" OTHERS SPACES } },
-    { "qwen3.5", { CONTRACTION "|" MARK "[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*" SPACES } },
-    { "tekken", { MARK UPPER "]*" LOWER "]+|" MARK UPPER "]+" LOWER "]*|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*" SPACES } },
-    { "kimi", { "[\\p{Han}]+|" MARK UPPER NOT_HAN "*" LOWER NOT_HAN "+" CONTRACTION "?|" MARK UPPER NOT_HAN "+" LOWER NOT_HAN "*" CONTRACTION
-                "?|\\p{N}{1,3}" OTHERS SPACES } },
-    { "deepseek_v3", { "\\p{N}{1,3}",
-                       "[\xe4\xb8\x80-\xe9\xbe\xa5\xe3\x81\x80-\xe3\x82\x9f\xe3\x82\xa0-\xe3\x83\xbf]+",
-                       "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*"
-                       "|\\s*[\r\n]+|\\s+(?!\\S)|\\s+" } },
+    { "gpt2", { SPLIT_GPT2 } },
+    { "cl100k", { SPLIT_CL100K_HF } },
+    { "llama3", { SPLIT_LLAMA3 } },
+    { "qwen2", { SPLIT_QWEN2 } },
+    { "qwen3.5", { SPLIT_QWEN35 } },
+    { "tekken", { SPLIT_TEKKEN } },
+    { "kimi", { SPLIT_KIMI } },
+    { "deepseek_v3", { SPLIT_DEEPSEEK_1, SPLIT_DEEPSEEK_2, SPLIT_DEEPSEEK_3 } },
 };
 
 const char tok_recipe_names[] = "o200k, gpt2, cl100k, llama3, qwen2, qwen3.5, tekken, kimi, deepseek_v3";

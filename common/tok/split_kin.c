@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "tok/split_class.h"
+#include "tok/split_parts.h"
 
 /* [U+4E00-U+9FA5 U+3040-U+309F U+30A0-U+30FF] */
 static inline _Bool is_cjk(const uint8_t *s, size_t n, size_t pos)
@@ -271,14 +272,6 @@ size_t tok_split_space_next(const struct tok_split *k, const uint8_t *s, size_t 
 
 /* ---- which one */
 
-#define CONTRACTION "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-#define MARK "[^\\r\\n\\p{L}\\p{N}]?"
-#define OTHERS "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*"
-#define SPACES "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}"
-#define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}"
-#define LATIN_SIGN "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+"
-
 static const struct tok_split
     gpt2 = { .name = "gpt2", .next = gpt2_next, .form = TOK_FORM_GPT2 },
     cl100k_rust = { .name = "cl100k", .next = plain_next, .digits = 3, .line_cut = 1, .end_space = 1 },
@@ -294,7 +287,6 @@ static const struct tok_split
 
 #define RUST (1 << TOK_RUST)
 #define ONIG (1 << TOK_ONIG)
-#define NOT_HAN "&&[^\\p{Han}]]"
 #define APOSTROPHE "'(?i:[sdmt]|ll|ve|re)|"
 
 /* In several an end of white space is written with one [\r\n]: it ends a piece at the
@@ -302,7 +294,7 @@ static const struct tok_split
  * anyway changes nothing; {1,3}+ is possessive in Rust alone. */
 static const struct { const char *expression; const struct tok_split *split; int dialects; } known[] = {
     { "'(?:[sdmt]|ll|ve|re)| ?\\p{L}++| ?\\p{N}++| ?[^\\s\\p{L}\\p{N}]++|\\s++$|\\s+(?!\\S)|\\s", &gpt2, RUST },
-    { "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+", &gpt2, RUST | ONIG },
+    { SPLIT_GPT2, &gpt2, RUST | ONIG },
     { APOSTROPHE "[^\\r\\n\\p{L}\\p{N}]?+\\p{L}++|\\p{N}{1,3}+| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*+|\\s++$|\\s*[\\r\\n]|\\s+(?!\\S)|\\s", &cl100k_rust, RUST },
     { APOSTROPHE "[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+", &llama3, RUST | ONIG },
     { APOSTROPHE "[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}{1,2}| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+", &two_digits, RUST | ONIG },
@@ -310,24 +302,19 @@ static const struct { const char *expression; const struct tok_split *split; int
     /* and the first and the third as moe-tokenize import writes them */
     { "'(?:[sdmt]|ll|ve|re)| ?\\p{L}++| ?\\p{N}++| ?[^\\s\\p{L}\\p{N}]++|\\s++\\z|\\s+(?!\\S)|\\s", &gpt2, ONIG },
     { APOSTROPHE "[^\\r\\n\\p{L}\\p{N}]?+\\p{L}++|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*+|\\s++\\z|\\s*[\\r\\n]|\\s+(?!\\S)|\\s", &cl100k_rust, ONIG },
-    { CONTRACTION "|" MARK "\\p{L}+|\\p{N}{1,3}" OTHERS "|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+", &llama3, RUST | ONIG },
-    { CONTRACTION "|" MARK "\\p{L}+|\\p{N}{1,3}" OTHERS SPACES, &llama3, RUST | ONIG },
-    { CONTRACTION "|" MARK "\\p{L}+|\\p{N}{1,2}" OTHERS SPACES, &two_digits, RUST | ONIG },
-    { CONTRACTION "|" MARK "\\p{L}+|\\p{N}" OTHERS SPACES, &qwen2, RUST | ONIG },
-    { CONTRACTION "|" MARK "[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*" SPACES, &qwen35, RUST | ONIG },
-    { MARK UPPER "]*" LOWER "]+|" MARK UPPER "]+" LOWER "]*|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*" SPACES, &tekken, RUST | ONIG },
+    { SPLIT_CL100K_HF, &llama3, RUST | ONIG },
+    { SPLIT_LLAMA3, &llama3, RUST | ONIG },
+    { SPLIT_PLAIN "|\\p{N}{1,2}" SPLIT_OTHERS SPLIT_SPACES, &two_digits, RUST | ONIG },
+    { SPLIT_QWEN2, &qwen2, RUST | ONIG },
+    { SPLIT_QWEN35, &qwen35, RUST | ONIG },
+    { SPLIT_TEKKEN, &tekken, RUST | ONIG },
     { tok_split_o200k, &o200k, RUST | ONIG },
     { " ?[^(\\s|[.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c])]+", &bloom, ONIG },
     { " ?[^(\\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+", &bloom, RUST | ONIG },
-    { "[\\p{Han}]+|" MARK UPPER NOT_HAN "*" LOWER NOT_HAN "+" CONTRACTION "?|" MARK UPPER NOT_HAN "+" LOWER NOT_HAN "*" CONTRACTION
-      "?|\\p{N}{1,3}" OTHERS SPACES, &kimi, RUST | ONIG },
+    { SPLIT_KIMI, &kimi, RUST | ONIG },
 };
 
-static const char *const deepseek_steps[] = {
-    "\\p{N}{1,3}",
-    "[\xe4\xb8\x80-\xe9\xbe\xa5\xe3\x81\x80-\xe3\x82\x9f\xe3\x82\xa0-\xe3\x83\xbf]+",
-    LATIN_SIGN "|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
-};
+static const char *const deepseek_steps[] = { SPLIT_DEEPSEEK_1, SPLIT_DEEPSEEK_2, SPLIT_DEEPSEEK_3 };
 
 /* Expressions that match everything: to keep the matches and to isolate them is the same. */
 static _Bool isolates(const struct tok_pre *p, _Bool covers)

@@ -8,8 +8,8 @@ import base64
 import json
 import os
 import random
-import sys
 import shutil
+import sys
 import tempfile
 
 import sentencepiece
