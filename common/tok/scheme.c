@@ -4,13 +4,13 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "tok/split.h"
 #include "tok/split_parts.h"
 
 static const struct { const char *name, *expression; } schemes[] = {
     { "gpt2", "'(?:[sdmt]|ll|ve|re)| ?\\p{L}++| ?\\p{N}++| ?[^\\s\\p{L}\\p{N}]++|\\s++$|\\s+(?!\\S)|\\s" },
     { "cl100k", "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}++|\\p{N}{1,3}+| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*+|\\s++$|\\s*[\\r\\n]|\\s+(?!\\S)|\\s" },
-    { "o200k", SPLIT_MARK SPLIT_UPPER "]*" SPLIT_LOWER "]+" SPLIT_CONTRACTION "?|" SPLIT_MARK SPLIT_UPPER "]+" SPLIT_LOWER "]*" SPLIT_CONTRACTION
-               "?|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*" SPLIT_SPACES },
+    { "o200k", tok_split_o200k },
     { "llama3", SPLIT_LLAMA3 },
     { "qwen2", SPLIT_QWEN2 },
     { "tekken", SPLIT_TEKKEN },

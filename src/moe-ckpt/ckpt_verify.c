@@ -9,13 +9,12 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/out.h"
-#include "base/progress.h"
+#include "base/problems.h"
 #include "base/units.h"
 #include "ckpt/verify.h"
 
 #include "ckpt_cmds.h"
 
-#define MAX_TOLD 100            /* problems of one checkpoint that are spelled out */
 
 struct verify {
     struct opt_common common;
@@ -41,32 +40,6 @@ static const struct table_col cols[] = {
     { "bytes", "bytes", 'b', 0 },
     { "seconds", "seconds", 'f', 3 },
 };
-
-/* The first problem waits: when it stays alone, main prints it as the one line. */
-struct told { struct progress *bar; int64_t n; char first[ERR_MSG_MAX]; };
-
-static void problem(void *ctx, const char *sentence)
-{
-    struct told *told = ctx;
-
-    if (told->n++ == 0) {
-        memcpy(told->first, sentence, strlen(sentence) + 1);
-        return;
-    }
-    if (told->n == 2)
-        log_error("%s", told->first);
-    if (told->n <= MAX_TOLD)
-        log_error("%s", sentence);
-}
-
-static void progress(void *ctx, uint64_t done, uint64_t total)
-{
-    struct told *told = ctx;
-
-    if (!told->bar)
-        told->bar = progress_begin("verify", total, "B");
-    progress_set(told->bar, done);
-}
 
 static double now(void)
 {
@@ -107,8 +80,8 @@ static void sentence(const char *dir, const struct ckpt_verify *v, double second
 
 static int one(const struct verify *o, const char *path, struct table *table)
 {
-    struct told told = { 0 };
-    struct ckpt_verify v = { .problem = problem, .progress = progress, .ctx = &told, .structure_only = o->structure };
+    struct problems told = { 0 };
+    struct ckpt_verify v = { .problem = problems_add, .progress = problems_progress, .ctx = &told, .structure_only = o->structure };
     struct arena *a = arena_new();
     double start = now();
     char *dir;
@@ -120,8 +93,7 @@ static int one(const struct verify *o, const char *path, struct table *table)
         rc = dir && fs_is_dir(dir) ? 0 : err_set(ERR_NO, "%s", err_msg());
     if (rc == 0)
         rc = ckpt_verify(dir, &v);
-    if (told.bar)
-        progress_end(told.bar);
+    problems_progress_end(&told);
     if (rc < 0)
         goto out;
     ok = v.n_problems == 0 && (v.has_manifest || o->structure);

@@ -9,13 +9,12 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/out.h"
-#include "base/progress.h"
+#include "base/problems.h"
 #include "base/table.h"
 #include "base/units.h"
 #include "data/tokenfile_check.h"
 #include "tokenize.h"
 
-#define MAX_TOLD 100            /* problems of one token file that are spelled out */
 
 struct verify_opts {
     struct opt_common common;
@@ -52,30 +51,6 @@ static const struct table_col cols[] = {
     { "bytes", "bytes", 'b', 0 },
     { "seconds", "seconds", 'f', 3 },
 };
-
-/* The first problem waits: when it stays alone, main prints it as the one line. */
-struct told { struct progress *bar; int64_t n; char first[ERR_MSG_MAX]; };
-
-static void problem(void *ctx, const char *sentence)
-{
-    struct told *told = ctx;
-    if (told->n++ == 0) {
-        memcpy(told->first, sentence, strlen(sentence) + 1);
-        return;
-    }
-    if (told->n == 2)
-        log_error("%s", told->first);
-    if (told->n <= MAX_TOLD)
-        log_error("%s", sentence);
-}
-
-static void progress(void *ctx, uint64_t done, uint64_t total)
-{
-    struct told *told = ctx;
-    if (told->bar == NULL)
-        told->bar = progress_begin("verify", total, "B");
-    progress_set(told->bar, done);
-}
 
 static double now(void)
 {
@@ -127,15 +102,14 @@ static void sentence(const char *prefix, const struct tokenfile_check *c, double
 
 static int one(const struct verify_opts *o, const struct tokenfile_check *with, const char *prefix, struct table *table)
 {
-    struct told told = { 0 };
+    struct problems told = { 0 };
     struct tokenfile_check c = *with;
     double start = now();
-    c.problem = problem;
-    c.progress = progress;
+    c.problem = problems_add;
+    c.progress = problems_progress;
     c.ctx = &told;
     int rc = tokenfile_check(prefix, &c);
-    if (told.bar != NULL)
-        progress_end(told.bar);
+    problems_progress_end(&told);
     TRY(rc);
     _Bool ok = c.n_problems == 0 && (c.has_sidecar || o->structure);
     if (table != NULL)
