@@ -8,6 +8,10 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +19,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <cmocka.h>
 
 #include "base/fs.h"
 #include "base/pool.h"
@@ -34,6 +39,7 @@ void (*rig_trace)(int fd);
 
 static char base[512];
 static struct rig_report *report;       /* shared with children */
+static const char *cannot;              /* be run: the reason */
 
 static void must(_Bool ok, const char *what)
 {
@@ -54,7 +60,8 @@ static _Bool find_symbols(void)
     return rig_plan && rig_count && rig_trace;
 }
 
-const char *rig_preload(char **argv)
+/* NULL when it is there, else the reason why it cannot be. */
+static const char *preload(char **argv)
 {
     static char self[PATH_MAX], so[PATH_MAX];
     const char *san = getenv("MOE_SAN");
@@ -111,11 +118,16 @@ static void model_open(void)
 
 /* ---- directories */
 
-void rig_enter(void)
+void rig_enter(int argc, char **argv)
 {
     const char *tmp = getenv("TMPDIR");
     char dir[256], *real;
 
+    cannot = preload(argv);
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    if (cannot)
+        return;
     snprintf(dir, sizeof dir, "%s/moe-fault.XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : tmp && *tmp ? tmp : "/tmp");
     must(mkdtemp(dir) != NULL, dir);
     real = realpath(dir, NULL);
@@ -127,8 +139,18 @@ void rig_enter(void)
     model_open();
 }
 
+void rig_need(void)
+{
+    if (!cannot)
+        return;
+    printf("skip: %s\n", cannot);
+    skip();
+}
+
 void rig_leave(void)
 {
+    if (cannot)
+        return;
     model_config_fini(&model.cfg);
     arena_free(model.a);
     must(fs_remove_tree(base) == 0, base);
@@ -504,7 +526,7 @@ static int load_run(const char *dir)
 
 static int verify_step(const char *dir) { return verify(toy_path(dir, "run/ckpt/step-00000002")); }
 
-const struct rig_cmd rig_cmds[] = {
+static const struct rig_cmd cmds[] = {
     { "save", one_step, save, "run", NULL, "run/ckpt/step-00000001" },
     { "save_first", nothing, save_first, "run", NULL, "none" },
     { "save_again", two_steps, save_again, "run", NULL, "none" },
@@ -519,7 +541,15 @@ const struct rig_cmd rig_cmds[] = {
     { "load", two_steps, load_run, "run", NULL, "run" },
     { "verify", two_steps, verify_step, "run", NULL, "run" },
 };
-const int rig_n_cmds = sizeof rig_cmds / sizeof *rig_cmds;
+
+const struct rig_cmd *rig_named(const char *name)
+{
+    for (size_t i = 0; i < sizeof cmds / sizeof *cmds; i++)
+        if (!strcmp(cmds[i].name, name))
+            return &cmds[i];
+    fail_msg("no command %s", name);
+    return NULL;
+}
 
 /* ---- children */
 

@@ -22,22 +22,22 @@ struct rig_cmd {
     const char *kept;           /* relative: stays as it is, byte for byte */
 };
 
-extern const struct rig_cmd rig_cmds[];
-extern const int rig_n_cmds;
-
 /* From fault.h, in this program. */
 extern void (*rig_plan)(const char *spec, const char *dir);
 extern long (*rig_count)(const char *kind);
 extern void (*rig_trace)(int fd);
 
-/* Starts this program again with the fault library before it.  Returns NULL when
- * it is there; else the reason why it cannot be, for a skip. */
-const char *rig_preload(char **argv);
-
-/* The directory of all that follows: in memory if there is such a place, else in
- * TMPDIR; fresh, without links in its path.  rig_leave() removes it. */
-void rig_enter(void);
+/* First in main(): starts this program again with the fault library before it,
+ * takes the name of a test from the command line, and makes the directory of all
+ * that follows: in memory if there is such a place, else in TMPDIR; fresh, without
+ * links in its path.  rig_leave() removes it.  Where no library can be loaded,
+ * both do nothing more and rig_need() skips the test it is called in, with the
+ * reason. */
+void rig_enter(int argc, char **argv);
+void rig_need(void);
 void rig_leave(void);
+
+const struct rig_cmd *rig_named(const char *name);      /* the test fails when there is none */
 
 /* Where a command works, as it begins, and as it ends undisturbed; made by
  * rig_template(), static. */

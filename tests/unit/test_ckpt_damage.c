@@ -25,8 +25,6 @@
 #include "unit/ckpt_toy.h"
 #include "unit/fault_rig.h"
 
-static const char *cannot;
-
 /* ---- two tensors of five pages each, in one file */
 
 #define ROWS 5
@@ -440,16 +438,12 @@ static void deep_wide_and_endless_headers_are_refused_at_once(void **state)
  * the command cannot know, whoever reads must. */
 static void flips_are_found(const char *name, const char *kind, int (*look)(const char *work))
 {
-    const struct rig_cmd *c = NULL;
+    const struct rig_cmd *c = rig_named(name);
     const struct rig_report *r;
     long calls, n_found = 0;
     int64_t step;
     char spec[64];
 
-    for (int i = 0; i < rig_n_cmds; i++)
-        if (!strcmp(rig_cmds[i].name, name))
-            c = &rig_cmds[i];
-    assert_non_null(c);
     rig_template(c);
     for (long n = 1;; n++) {
         snprintf(spec, sizeof spec, "%s:%ld:FLIP", kind, n);
@@ -487,22 +481,14 @@ static int look_at_out(const char *work) { return problems(toy_path(work, "out")
 
 static int look_at_pack(const char *work)
 {
-    struct rig_cmd unpack = { .name = "" };
-
-    for (int i = 0; i < rig_n_cmds; i++)
-        if (!strcmp(rig_cmds[i].name, "unpack"))
-            unpack = rig_cmds[i];
     assert_int_equal(rename(toy_path(work, "out"), toy_path(work, "in")), 0);
-    return rig_run(&unpack, NULL, "any", -1)->code;
+    return rig_run(rig_named("unpack"), NULL, "any", -1)->code;
 }
 
 static void a_bit_that_flips_between_hash_and_disk_is_found(void **state)
 {
     (void)state;
-    if (cannot) {
-        printf("skip: %s\n", cannot);
-        skip();
-    }
+    rig_need();
     flips_are_found("save", "pwrite", look_at_step);
     flips_are_found("convert", "pwrite", look_at_out);
     flips_are_found("reshard", "pwrite", look_at_out);
@@ -525,16 +511,11 @@ int main(int argc, char **argv)
     };
     int rc;
 
-    cannot = rig_preload(argv);
     /* Thousands of files are synced; none is to outlive this. */
     if (access("/dev/shm", W_OK) == 0)
         setenv("TMPDIR", "/dev/shm", 1);
-    if (!cannot)
-        rig_enter();
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]);
+    rig_enter(argc, argv);
     rc = cmocka_run_group_tests_name("ckpt_damage", tests, NULL, NULL);
-    if (!cannot)
-        rig_leave();
+    rig_leave();
     return rc;
 }

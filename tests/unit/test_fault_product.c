@@ -39,7 +39,6 @@ static const struct { const char *word; int error, what; _Bool later; } actions[
     { "SHORT", 0, WRITES | READS, 0 }, { "SHORT", 0, WRITES | READS, 1 }, { "FULL", ENOSPC, WRITES, 1 },
 };
 
-static const char *cannot;         /* be run: the reason */
 static long n_cases;
 
 static _Bool is(const char *a, const char *b) { return !strcmp(a, b); }
@@ -171,24 +170,12 @@ static void product(const struct rig_cmd *c)
     print_message("# %s: %ld cases\n", c->name, n_cases - before);
 }
 
-static const struct rig_cmd *named(const char *name)
-{
-    for (int i = 0; i < rig_n_cmds; i++)
-        if (is(rig_cmds[i].name, name))
-            return &rig_cmds[i];
-    fail_msg("no command %s", name);
-    return NULL;
-}
-
 #define EACH(name) \
     static void whatever_fails_in_##name(void **state) \
     { \
         (void)state; \
-        if (cannot) { \
-            printf("skip: %s\n", cannot); \
-            skip(); \
-        } \
-        product(named(#name)); \
+        rig_need(); \
+        product(rig_named(#name)); \
     }
 
 EACH(save)
@@ -224,14 +211,9 @@ int main(int argc, char **argv)
     };
     int rc;
 
-    cannot = rig_preload(argv);
-    if (!cannot)
-        rig_enter();
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]);
+    rig_enter(argc, argv);
     rc = cmocka_run_group_tests_name("fault_product", tests, NULL, NULL);
-    if (!cannot)
-        rig_leave();
+    rig_leave();
     print_message("# %ld cases\n", n_cases);
     return rc;
 }

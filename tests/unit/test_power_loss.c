@@ -25,7 +25,6 @@
 #include "unit/fault_rig.h"
 #include "unit/power_model.h"
 
-static const char *cannot;
 static long n_cases, n_reruns;
 
 static const char *text(const struct power_choice *c)
@@ -119,15 +118,11 @@ static int walk(const struct rig_cmd *c, const char *trace, size_t n, int withou
 
 static const struct rig_cmd *traced(const char *name, char **trace, size_t *n)
 {
-    const struct rig_cmd *c = NULL;
+    const struct rig_cmd *c = rig_named(name);
     const struct rig_report *r;
     char path[700];
     int fd;
 
-    for (int i = 0; i < rig_n_cmds; i++)
-        if (!strcmp(rig_cmds[i].name, name))
-            c = &rig_cmds[i];
-    assert_non_null(c);
     rig_template(c);
     rig_reset(c);
     snprintf(path, sizeof path, "%s.trace", rig_end(c));
@@ -159,10 +154,7 @@ static void fails_anywhere_in(const char *name)
     static void the_power_fails_in_##name(void **state) \
     { \
         (void)state; \
-        if (cannot) { \
-            printf("skip: %s\n", cannot); \
-            skip(); \
-        } \
+        rig_need(); \
         fails_anywhere_in(#name); \
     }
 
@@ -187,10 +179,7 @@ static void a_save_without_any_one_of_its_syncs_is_found_out(void **state)
     const struct rig_cmd *c;
 
     (void)state;
-    if (cannot) {
-        printf("skip: %s\n", cannot);
-        skip();
-    }
+    rig_need();
     c = traced("save", &trace, &n);
     assert_int_equal(walk(c, trace, n, -1, &calls, &n_syncs), 0);
     assert_true(n_syncs > 10);
@@ -218,14 +207,9 @@ int main(int argc, char **argv)
     };
     int rc;
 
-    cannot = rig_preload(argv);
-    if (!cannot)
-        rig_enter();
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]);
+    rig_enter(argc, argv);
     rc = cmocka_run_group_tests_name("power_loss", tests, NULL, NULL);
-    if (!cannot)
-        rig_leave();
+    rig_leave();
     print_message("# %ld trees, %ld commands run again\n", n_cases, n_reruns);
     return rc;
 }
