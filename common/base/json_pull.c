@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/grow.h"
 #include "base/pool.h"
 
 #define DIGITS_MAX (UINT64_C(1) << 53)
@@ -242,19 +243,7 @@ static int plain(struct json_pull *j)
 
 static int room(struct json_pull *j, size_t n)
 {
-    size_t size = j->tmp_size ? j->tmp_size : 256;
-    char *bigger;
-
-    if (n <= j->tmp_size)
-        return 0;
-    while (size < n)
-        size *= 2;
-    bigger = pool_realloc(j->tmp, size);
-    if (!bigger)
-        return err_set(ERR_IO, "%s: no memory for a string of %zu bytes", j->where, size);
-    j->tmp = bigger;
-    j->tmp_size = size;
-    return 0;
+    return grow_pooled(&j->tmp, &j->tmp_size, (int64_t)n, 1, "bytes of a string") < 0 ? err_add("%s", j->where) : 0;
 }
 
 int json_pull_string(struct json_pull *j, const char *what, struct json_slice *out)

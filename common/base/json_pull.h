@@ -26,7 +26,7 @@ struct json_pull {
     const char *frame, *name;   /* FRAME is frame, or frame "name" when there is a name */
     uint64_t base;
     char *tmp;                  /* a string that had escapes, decoded */
-    size_t tmp_size;
+    int64_t tmp_size;
 };
 
 /* where and text are borrowed until json_pull_done(), which only frees. */

@@ -7,19 +7,14 @@
 
 #include "base/err.h"
 #include "base/fs.h"
+#include "base/grow.h"
 #include "tok/vocab.h"
 
 #include "ckpt/card_impl.h"
 
 void card_say(struct card *c, const char *sentence)
 {
-    if (c->n_notes == c->notes_room) {
-        const char **bigger = arena_array(c->arena, (size_t)(c->notes_room = 2 * c->n_notes + 8), sizeof *bigger);
-
-        if (c->n_notes)
-            memcpy(bigger, c->notes, (size_t)c->n_notes * sizeof *bigger);
-        c->notes = bigger;
-    }
+    c->notes = grow_arena(c->arena, c->notes, &c->notes_room, c->n_notes + 1, sizeof *c->notes);
     c->notes[c->n_notes++] = sentence;
 }
 
@@ -222,8 +217,8 @@ static const char *title_of(struct arena *a, const char *s, const char *end, con
 int card_marks(struct arena *a, const char *text, size_t n, struct card_mark **out)
 {
     const char *heading = "front matter", *stop = text + n;
-    int64_t line = 1;
-    int found = 0, room = 0;
+    int64_t line = 1, room = 0;
+    int found = 0;
 
     *out = NULL;
     for (const char *s = text; s < stop; line++) {
@@ -233,13 +228,7 @@ int card_marks(struct arena *a, const char *text, size_t n, struct card_mark **o
         heading = title_of(a, s, end, heading);
         at = memmem(s, (size_t)(end - s), CARD_MARK, strlen(CARD_MARK));
         if (at) {
-            if (found == room) {
-                struct card_mark *bigger = arena_array(a, (size_t)(room = 2 * room + 32), sizeof *bigger);
-
-                if (found)
-                    memcpy(bigger, *out, (size_t)found * sizeof *bigger);
-                *out = bigger;
-            }
+            *out = grow_arena(a, *out, &room, found + 1, sizeof **out);
             (*out)[found++] = (struct card_mark){ line, heading, what_of(a, at + strlen(CARD_MARK), end) };
         }
         s = end + (end < stop);

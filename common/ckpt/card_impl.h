@@ -83,7 +83,8 @@ struct card {
     int64_t text_bytes_all;
 
     const char **notes;         /* [n_notes] */
-    int n_notes, notes_room;
+    int64_t notes_room;
+    int n_notes;
     struct json_out *json;
     struct card_text *text;
 };

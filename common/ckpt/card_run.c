@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/grow.h"
 
 #include "ckpt/card_impl.h"
 #include "ckpt/rows.h"
@@ -21,7 +22,7 @@ struct reading {
     struct row *v;              /* [n], steps ascending */
     size_t n, room;
     char first[40], last[40];
-    int evals_room;
+    int64_t evals_room;
 };
 
 static void push(struct reading *r, struct row row)
@@ -86,13 +87,7 @@ static int read_eval(struct reading *r, const char *where, const json_t *o)
     while (i < out->n_evals && strcmp(out->evals[i].set, e.set))
         i++;
     if (i == out->n_evals) {
-        if (i == r->evals_room) {
-            struct card_eval *bigger = arena_array(r->a, (size_t)(r->evals_room = 2 * i + 16), sizeof *bigger);
-
-            if (i)
-                memcpy(bigger, out->evals, (size_t)i * sizeof *bigger);
-            out->evals = bigger;
-        }
+        out->evals = grow_arena(r->a, out->evals, &r->evals_room, i + 1, sizeof *out->evals);
         out->n_evals++;
         e.set = arena_strdup(r->a, e.set);
     } else {

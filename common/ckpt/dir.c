@@ -12,6 +12,7 @@
 #include "base/arena.h"
 #include "base/err.h"
 #include "base/fs.h"
+#include "base/grow.h"
 #include "base/json_pull.h"
 #include "ckpt/names.h"
 
@@ -78,15 +79,8 @@ static int add_tensors(struct scan *s, int i_file, const struct st_header *h)
 {
     struct ckpt_dir *d = s->d;
 
-    if (s->room < d->n_tensors + h->n_tensors) {
-        struct ckpt_tensor *bigger;
-
-        s->room = 2 * (d->n_tensors + h->n_tensors);
-        bigger = realloc(d->tensors, (size_t)s->room * sizeof *bigger);
-        if (!bigger)
-            return err_set(ERR_IO, "%s: no memory for %" PRId64 " tensors", d->path, s->room);
-        d->tensors = bigger;
-    }
+    if (grow_plain(&d->tensors, &s->room, d->n_tensors + h->n_tensors, sizeof *d->tensors, "tensors") < 0)
+        return err_add("%s", d->path);
     for (int64_t i = 0; i < h->n_tensors; i++) {
         const struct st_tensor *from = &h->tensors[i];
         int64_t *shape = arena_array(s->a, (size_t)from->n_dims + 1, sizeof *shape);
@@ -248,15 +242,8 @@ static int add_entry(struct index *x, struct json_pull *j)
     const char *last = x->n ? x->v[x->n - 1].file : NULL;
     struct json_slice s;
 
-    if (x->n == x->room) {
-        int64_t room = x->room ? 2 * x->room : 64;
-        struct index_entry *bigger = realloc(x->v, (size_t)room * sizeof *bigger);
-
-        if (!bigger)
-            return err_set(ERR_IO, "%s: no memory for %" PRId64 " tensors", j->where, room);
-        x->v = bigger;
-        x->room = room;
-    }
+    if (grow_plain(&x->v, &x->room, x->n + 1, sizeof *x->v, "tensors") < 0)
+        return err_add("%s", j->where);
     TRY(json_pull_key(j, &s));
     if (has_control(s))
         return err_set(ERR_DATA, "%s: weight_map: a control character in a tensor name", j->where);

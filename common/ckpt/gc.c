@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 #include "base/fs.h"
+#include "base/grow.h"
 #include "base/json.h"
 #include "ckpt/rows.h"
 #include "ckpt/run.h"
@@ -20,7 +21,7 @@
 
 struct sum { int64_t step; const char *set; double value; };    /* the last row of a set at a step */
 
-struct rows { struct sum *v; int n, room; };
+struct rows { struct sum *v; int n; int64_t room; };
 
 static void note_row(struct arena *a, struct rows *r, int64_t step, const char *set, double value)
 {
@@ -29,13 +30,7 @@ static void note_row(struct arena *a, struct rows *r, int64_t step, const char *
             r->v[i].value = value;      /* the step came again after a restart */
             return;
         }
-    if (r->n == r->room) {
-        struct sum *bigger = arena_array(a, (size_t)(r->room = r->room ? 2 * r->room : 64), sizeof *bigger);
-
-        if (r->n)
-            memcpy(bigger, r->v, (size_t)r->n * sizeof *bigger);
-        r->v = bigger;
-    }
+    r->v = grow_arena(a, r->v, &r->room, r->n + 1, sizeof *r->v);
     r->v[r->n++] = (struct sum){ step, arena_strdup(a, set), value };
 }
 

@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "base/err.h"
 #include "base/fs.h"
+#include "base/grow.h"
 #include "base/json.h"
 #include "base/pool.h"
 #include "ckpt/names.h"
@@ -21,23 +22,14 @@ const char *manifest_kind_name(enum manifest_kind k) { return kind_names[k]; }
 
 /* ---- writing */
 
-struct text { char *s; size_t n, room; int rc; };
+struct text { char *s; size_t n; int64_t room; int rc; };
 
 static void add(struct text *t, const char *s, size_t n)
 {
     if (t->rc < 0)
         return;
-    if (t->room - t->n < n + 1) {
-        size_t room = (t->n + n + 1) * 2;
-        char *bigger = pool_realloc(t->s, room);
-
-        if (!bigger) {
-            t->rc = err_set(ERR_IO, "no memory for a manifest of %zu bytes", room);
-            return;
-        }
-        t->s = bigger;
-        t->room = room;
-    }
+    if ((t->rc = grow_pooled(&t->s, &t->room, (int64_t)(t->n + n + 1), 1, "bytes of a manifest")) < 0)
+        return;
     memcpy(t->s + t->n, s, n);
     t->n += n;
     t->s[t->n] = '\0';

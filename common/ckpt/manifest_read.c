@@ -14,6 +14,7 @@
 
 #include "base/arena.h"
 #include "base/err.h"
+#include "base/grow.h"
 #include "base/json_pull.h"
 #include "base/pool.h"
 #include "ckpt/names.h"
@@ -152,19 +153,6 @@ static int read_object(struct parse *p, const char *of, const struct field *f, i
     return unknown ? bad(p, "%s%sholds a key that this format does not have", of, colon) : 0;
 }
 
-/* What an array of things of one size is gathered in; what outgrows it stays
- * behind in the arena, half as large each time. */
-static void *grow(struct parse *p, void *v, int64_t n, int64_t *room, size_t size)
-{
-    void *bigger;
-
-    if (n < *room)
-        return v;
-    *room = *room ? 2 * *room : 4;
-    bigger = arena_array(p->arena, (size_t)*room, size);
-    return n ? memcpy(bigger, v, (size_t)n * size) : bigger;
-}
-
 #define N(array) ((int)(sizeof (array) / sizeof *(array)))
 
 static int read_argv(struct parse *p, void *to)
@@ -182,7 +170,7 @@ static int read_argv(struct parse *p, void *to)
         if (json_pull_peek(&p->j) != '"')
             return bad(p, "\"argv\": expected strings");
         TRY(json_pull_string(&p->j, "a string", &s));
-        argv = grow(p, argv, o->n_argv, &room, sizeof *argv);
+        argv = grow_arena(p->arena, argv, &room, o->n_argv + 1, sizeof *argv);
         argv[o->n_argv++] = keep(p, s);
         TRY(rc = json_pull_more(&p->j, ']'));
     }
@@ -208,7 +196,7 @@ static int read_sets(struct parse *p, void *to)
         };
 
         TRY(read_object(p, NULL, f, N(f)));
-        v = grow(p, v, o->n_sets, &room, sizeof *v);
+        v = grow_arena(p->arena, v, &room, o->n_sets + 1, sizeof *v);
         v[o->n_sets++] = one;
         TRY(rc = json_pull_more(&p->j, ']'));
     }
@@ -348,7 +336,7 @@ static int read_files(struct parse *p, void *to)
     p->j.p++;
     for (rc = !json_pull_empty(&p->j, '}'); rc;) {
         TRY(json_pull_key(&p->j, &key));
-        m->files = grow(p, m->files, m->n_files, &room, sizeof *m->files);
+        m->files = grow_arena(p->arena, m->files, &room, m->n_files + 1, sizeof *m->files);
         p->name = m->files[m->n_files].name = keep(p, key);
         if (!is_inside(p->name) || !strcmp(p->name, MANIFEST_NAME)) {
             p->name = NULL;
@@ -469,7 +457,7 @@ static int read_parts(struct parse *p, void *to)
         if (!v && !rc)
             v = arena_array(p->arena, 1, sizeof *v);
         else
-            v = grow(p, v, t->n_parts, &room, sizeof *v);
+            v = grow_arena(p->arena, v, &room, t->n_parts + 1, sizeof *v);
         v[t->n_parts++] = one;
     }
     t->parts = v;
@@ -512,18 +500,13 @@ static int read_all_tensors(struct parse *p)
         return bad(p, "\"tensors\": expected an object");
     p->j.p++;
     for (rc = !json_pull_empty(&p->j, '}'); rc;) {
-        struct manifest_tensor *bigger;
-
         TRY(json_pull_key(&p->j, &key));
         for (size_t i = 0; i < key.n; i++)
             if ((unsigned char)key.s[i] < 0x20 || key.s[i] == 0x7f)
                 return bad(p, "a control character in a tensor name");
-        if (m->n_tensors == p->room) {          /* not in the arena: it would keep the old ones */
-            bigger = pool_realloc(m->tensors, (size_t)(p->room = p->room ? 2 * p->room : 64) * sizeof *bigger);
-            if (!bigger)
-                return err_set(ERR_IO, "%s: no memory for %" PRId64 " tensors", p->j.where, p->room);
-            m->tensors = bigger;
-        }
+        /* Not in the arena: it would keep the old ones. */
+        if (grow_pooled(&m->tensors, &p->room, m->n_tensors + 1, sizeof *m->tensors, "tensors") < 0)
+            return err_add("%s", p->j.where);
         m->tensors[m->n_tensors] = (struct manifest_tensor){ .name = p->name = keep(p, key) };
         TRY(read_tensor(p, &m->tensors[m->n_tensors]));
         m->n_tensors++;

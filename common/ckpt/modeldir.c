@@ -16,6 +16,7 @@
 #include "base/arena.h"
 #include "base/err.h"
 #include "base/fs.h"
+#include "base/grow.h"
 #include "base/json.h"
 #include "base/pool.h"
 #include "ckpt/dir.h"
@@ -51,7 +52,8 @@ struct modeldir {
     int n_files, i_open;        /* i_open: the file being written */
     struct st_writer *w;
     struct extra *extra;
-    int n_extra, room_extra;
+    int64_t room_extra;
+    int n_extra;
     int lock;                   /* descriptor of temp, -1: not made */
 };
 
@@ -135,12 +137,7 @@ int modeldir_add(struct modeldir *d, enum ckpt_group group, const char *name, en
         if (__builtin_mul_overflow(bytes, (uint64_t)shape[i], &bytes))
             return err_set(ERR_DATA, "tensor \"%s\": its size overflows", name);
     }
-    if (d->n == d->room) {
-        int64_t room = d->room ? 2 * d->room : 256;
-
-        d->t = arena_must(realloc(d->t, (size_t)room * sizeof *d->t));
-        d->room = room;
-    }
+    TRY(grow_plain(&d->t, &d->room, d->n + 1, sizeof *d->t, "tensors"));
     BUG_ON(d->n && d->t[d->n - 1].group == CKPT_OPTIM && group == CKPT_MODEL);
     t = &d->t[d->n];
     *t = (struct tensor){ .name = arena_strdup(d->arena, name), .dtype = dtype, .group = group, .n_dims = n_dims, .shape = copy, .bytes = bytes };
@@ -154,13 +151,7 @@ void modeldir_file(struct modeldir *d, const char *name, const void *data, size_
 
     if (n)
         memcpy(copy, data, n);
-    if (d->n_extra == d->room_extra) {
-        struct extra *bigger = arena_array(d->arena, (size_t)(d->room_extra = d->room_extra ? 2 * d->room_extra : 16), sizeof *bigger);
-
-        if (d->n_extra)
-            memcpy(bigger, d->extra, (size_t)d->n_extra * sizeof *bigger);
-        d->extra = bigger;
-    }
+    d->extra = grow_arena(d->arena, d->extra, &d->room_extra, d->n_extra + 1, sizeof *d->extra);
     d->extra[d->n_extra++] = (struct extra){ arena_strdup(d->arena, name), copy, n };
 }
 

@@ -15,6 +15,7 @@
 
 #include "base/err.h"
 #include "base/fs.h"
+#include "base/grow.h"
 #include "base/json.h"
 #include "ckpt/packing_impl.h"
 
@@ -32,7 +33,8 @@ struct pack {
     struct packing_codec **codec;       /* [n_threads] */
     int n_threads;
     char *index;
-    size_t n_index, room_index;
+    size_t n_index;
+    int64_t room_index;
 };
 
 static int send(struct pack *k, const void *data, size_t n)
@@ -130,10 +132,7 @@ static int note_index(struct pack *k, const struct ckpt_tensor *t)
     const char *line = arena_printf(k->a, "%s\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\n", t->name, k->p->packed_bytes, k->number, t->bytes);
     size_t n = strlen(line);
 
-    if (k->room_index - k->n_index < n + 1) {
-        k->room_index = 2 * (k->room_index + n + 1);
-        k->index = arena_must(realloc(k->index, k->room_index));
-    }
+    TRY(grow_plain(&k->index, &k->room_index, (int64_t)(k->n_index + n + 1), 1, "bytes of an index"));
     memcpy(k->index + k->n_index, line, n + 1);
     k->n_index += n;
     return 0;
@@ -152,14 +151,15 @@ static int put_tensor(struct pack *k, const struct ckpt_tensor *t)
     const struct ckpt_tensor *base = partner(k, t);
     int bits = st_type_bits(t->type), width = bits == 16 || bits == 32 || bits == 64 ? bits / 8 : 1;
     int flags = t->dtype == DT_F32 || t->dtype == DT_BF16 || t->dtype == DT_F16 ? PACKING_ROTATED : 0;
-    struct json_out *j = json_new();
+    struct json_out *j;
 
+    TRY(note_index(k, t));
+    j = json_new();
     json_obj(j, NULL);
     json_put_str(j, "name", t->name);
     json_put_int(j, "bytes", (int64_t)t->bytes);
     json_put_bool(j, "delta", base != NULL);
     json_obj_end(j);
-    note_index(k, t);
     k->p->n_tensors++;
     TRY(put_json(k, 'T', j));
     for (uint64_t at = 0, n; at < t->bytes; at += n) {

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/fs.h"
+#include "base/grow.h"
 #include "base/json.h"
 #include "base/pool.h"
 #include "ckpt/dir.h"
@@ -203,15 +204,8 @@ static int add_tensor(struct ckpt_save *s, enum ckpt_group group, const char *na
     for (int i = 0; i < n_dims; i++)
         if (shape[i] < 0 || __builtin_mul_overflow(bytes, (uint64_t)shape[i], &bytes))
             return err_set(ERR_BUG, "tensor \"%s\": its shape is negative or overflows", name);
-    if (s->n == s->room) {
-        int64_t room = s->room ? 2 * s->room : 256;
-        struct save_tensor *bigger = pool_realloc(s->t, (size_t)room * sizeof *bigger);
-
-        if (!bigger)
-            return err_set(ERR_IO, "%s: no memory for %" PRId64 " tensors", s->temp, room);
-        s->t = bigger;
-        s->room = room;
-    }
+    if (grow_pooled(&s->t, &s->room, s->n + 1, sizeof *s->t, "tensors") < 0)
+        return err_add("%s", s->temp);
     t = &s->t[s->n];
     *t = (struct save_tensor){ .group = group, .name = arena_strdup(s->arena, name), .dtype = dtype,
                                .n_dims = n_dims, .bytes = bytes };
@@ -253,15 +247,7 @@ static struct manifest_file *list_file(struct ckpt_save *s, const char *name)
 {
     struct manifest *m = &s->m;
 
-    if (m->n_files == s->room_files) {
-        struct manifest_file *bigger;
-
-        s->room_files = s->room_files ? 2 * s->room_files : 16;
-        bigger = arena_array(s->arena, (size_t)s->room_files, sizeof *bigger);
-        if (m->n_files)
-            memcpy(bigger, m->files, (size_t)m->n_files * sizeof *bigger);
-        m->files = bigger;
-    }
+    m->files = grow_arena(s->arena, m->files, &s->room_files, m->n_files + 1, sizeof *m->files);
     m->files[m->n_files] = (struct manifest_file){ .name = arena_strdup(s->arena, name) };
     return &m->files[m->n_files++];
 }

@@ -64,7 +64,7 @@ struct ckpt_save {
     struct err_state kept;      /* the first failure before a collective call; code 0: none */
     struct save_plan plan;
     struct manifest m;          /* rank 0 */
-    int room_files;
+    int64_t room_files;
     _Bool settled, written, has_optim;
     struct st_writer **writers; /* [plan.n_files] of files of this rank that are open */
     char *stage;                /* rows that arrive from other ranks */

@@ -15,6 +15,7 @@
 #include "base/arena.h"
 #include "base/err.h"
 #include "base/fs.h"
+#include "base/grow.h"
 #include "data/sidecar.h"
 #include "data/tokenfile.h"
 
@@ -26,7 +27,8 @@ struct hashed {
     struct hash_stream *stream;
     size_t in_chunk;
     struct hash *hash;
-    int n, cap;
+    int64_t cap;
+    int n;
 };
 
 struct tokenfile_writer {
@@ -41,14 +43,7 @@ struct tokenfile_writer {
 
 static int end_chunk(struct hashed *h)
 {
-    if (h->n == h->cap) {
-        int cap = 2 * h->cap + 16;
-        struct hash *p = realloc(h->hash, (size_t)cap * sizeof *p);
-        if (p == NULL)
-            return err_sys(ERR_IO, "memory for %d hashes", cap);
-        h->hash = p;
-        h->cap = cap;
-    }
+    TRY(grow_plain(&h->hash, &h->cap, h->n + 1, sizeof *h->hash, "hashes"));
     h->hash[h->n++] = hash_end(h->stream);
     h->stream = NULL;
     h->in_chunk = 0;

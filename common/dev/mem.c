@@ -12,6 +12,7 @@
 
 #include "base/arena.h"
 #include "base/err.h"
+#include "base/grow.h"
 #include "dev/mem_pack.h"
 
 enum state { PLAIN, RECORDING, PLANNED, CARVED };
@@ -40,9 +41,11 @@ struct mem {
     _Bool sealed, poison;
     struct arena *arena;
     struct buffer *bufs;        /* in recorded order */
-    int n_bufs, cap_bufs;
+    int64_t cap_bufs;
+    int n_bufs;
     struct program *progs;
-    int n_progs, cap_progs;
+    int64_t cap_progs;
+    int n_progs;
     int now;                    /* program in progress, or -1 */
     int64_t cursor;             /* its next event when playing */
     int kept_cursor;            /* next kept buffer to play, index into bufs */
@@ -50,7 +53,8 @@ struct mem {
     char *base;                 /* the reservation */
     size_t planned, mapped;
     struct plain *plain;        /* live buffers of plain mode */
-    int n_plain, cap_plain;
+    int64_t cap_plain;
+    int n_plain;
     size_t plain_bytes;
     const char *plain_program;
 };
@@ -129,17 +133,10 @@ static void poison(const struct mem *m, void *p, size_t bytes)
 static void *plain_take(struct mem *m, const char *name, size_t bytes, _Bool kept)
 {
     size_t size = size_of(bytes);
-    struct plain *grown;
     void *p;
 
-    if (m->n_plain == m->cap_plain) {
-        int cap = m->cap_plain ? 2 * m->cap_plain : 64;
-        grown = realloc(m->plain, (size_t)cap * sizeof *grown);
-        if (!grown)
-            return NULL;
-        m->plain = grown;
-        m->cap_plain = cap;
-    }
+    if (grow_plain(&m->plain, &m->cap_plain, m->n_plain + 1, sizeof *m->plain, "buffers") < 0)
+        return NULL;
     p = aligned_alloc(ALIGN, size);
     if (!p)
         return NULL;
@@ -193,28 +190,12 @@ _Bool mem_recording(const struct mem *m)
     return m->state == RECORDING;
 }
 
-/* Room for one more of n items; what the arena held before is left behind. */
-static void *grow(struct arena *a, void *items, int64_t n, int64_t *cap, size_t size)
-{
-    void *grown;
-
-    if (n < *cap)
-        return items;
-    *cap = *cap ? 2 * *cap : 64;
-    grown = arena_array(a, (size_t)*cap, size);
-    if (n)
-        memcpy(grown, items, (size_t)n * size);
-    return grown;
-}
-
 static struct buffer *record_buffer(struct mem *m, enum mem_class c, const char *name, size_t bytes)
 {
-    int64_t cap = m->cap_bufs;
     struct buffer *b;
 
     BUG_ON(c >= MEM_CLASS_N || m->n_bufs == INT32_MAX);
-    m->bufs = grow(m->arena, m->bufs, m->n_bufs, &cap, sizeof *m->bufs);
-    m->cap_bufs = (int)cap;
+    m->bufs = grow_arena(m->arena, m->bufs, &m->cap_bufs, m->n_bufs + 1, sizeof *m->bufs);
     b = &m->bufs[m->n_bufs++];
     *b = (struct buffer){
         .row = { .c = c, .name = arena_strdup(m->arena, name), .bytes = bytes },
@@ -226,7 +207,7 @@ static struct buffer *record_buffer(struct mem *m, enum mem_class c, const char 
 
 static void record_event(struct mem *m, struct program *p, int i, _Bool take)
 {
-    p->events = grow(m->arena, p->events, p->n_events, &p->cap_events, sizeof *p->events);
+    p->events = grow_arena(m->arena, p->events, &p->cap_events, p->n_events + 1, sizeof *p->events);
     p->events[p->n_events++] = (struct event){ i, take };
 }
 
@@ -311,7 +292,6 @@ static int find_program(const struct mem *m, const char *name)
 
 int mem_begin(struct mem *m, const char *program)
 {
-    int64_t cap = m->cap_progs;
     int at = find_program(m, program);
 
     if (m->now >= 0 || m->plain_program)
@@ -324,8 +304,7 @@ int mem_begin(struct mem *m, const char *program)
     case RECORDING:
         if (at >= 0)
             return err_set(ERR_BUG, "memory: program \"%s\" is recorded twice", program);
-        m->progs = grow(m->arena, m->progs, m->n_progs, &cap, sizeof *m->progs);
-        m->cap_progs = (int)cap;
+        m->progs = grow_arena(m->arena, m->progs, &m->cap_progs, m->n_progs + 1, sizeof *m->progs);
         m->now = m->n_progs++;
         m->progs[m->now] = (struct program){ .name = arena_strdup(m->arena, program), .first = m->n_bufs };
         return 0;

@@ -6,6 +6,7 @@
 #include <xxhash.h>
 
 #include "base/err.h"
+#include "base/grow.h"
 
 void tok_counts_free(struct tok_counts *c)
 {
@@ -37,22 +38,8 @@ static int new_piece(struct tok_counts *c, const uint8_t *s, size_t n, uint64_t 
 {
     if (n > UINT32_MAX || c->n >= UINT32_MAX - 1)
         return err_set(ERR_DATA, "too many distinct pieces, or one of more than 4 GiB");
-    if (c->n == c->cap) {
-        size_t cap = 2 * c->cap + 1024;
-        struct tok_piece *p = realloc(c->piece, cap * sizeof *p);
-        if (p == NULL)
-            return err_sys(ERR_IO, "memory for %zu pieces", cap);
-        c->piece = p;
-        c->cap = cap;
-    }
-    if (c->n_bytes + n > c->cap_bytes) {
-        size_t cap = 2 * (c->n_bytes + n) + 4096;
-        uint8_t *p = realloc(c->bytes, cap);
-        if (p == NULL)
-            return err_sys(ERR_IO, "memory for %zu bytes of pieces", cap);
-        c->bytes = p;
-        c->cap_bytes = cap;
-    }
+    TRY(grow_plain(&c->piece, &c->cap, (int64_t)c->n + 1, sizeof *c->piece, "pieces"));
+    TRY(grow_plain(&c->bytes, &c->cap_bytes, (int64_t)(c->n_bytes + n), 1, "bytes of pieces"));
     memcpy(c->bytes + c->n_bytes, s, n);
     c->piece[c->n++] = (struct tok_piece){ hash, c->n_bytes, (uint32_t)n, 0 };
     c->n_bytes += n;

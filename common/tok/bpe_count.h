@@ -9,8 +9,8 @@ struct tok_piece { uint64_t hash; size_t at; uint32_t n; int64_t count; };
 
 /* Pieces in the order in which they came; zeroed is empty. */
 struct tok_counts {
-    struct tok_piece *piece; size_t n, cap;
-    uint8_t *bytes; size_t n_bytes, cap_bytes;
+    struct tok_piece *piece; size_t n; int64_t cap;
+    uint8_t *bytes; size_t n_bytes; int64_t cap_bytes;
     uint32_t *slot; size_t mask;        /* index + 1 */
 };
 

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/grow.h"
 #include "tok/bpe_queue.h"
 #include "tok/bytelevel.h"
 
@@ -29,15 +30,15 @@ struct change { uint64_t key; int64_t count; uint32_t last, n_places, pair; };
 struct tok_learner {
     int64_t least, tokens;
     int32_t *store; size_t n_store;     /* pieces of two symbols or more, when they came */
-    struct tok_pair *pair; size_t n_pairs, cap_pairs;
+    struct tok_pair *pair; size_t n_pairs; int64_t cap_pairs;
     uint32_t *slot; size_t mask;        /* index + 1 */
     struct tok_queue queue;
-    uint32_t **pool; size_t n_pool, pool_left, cap_pool;
+    uint32_t **pool; size_t n_pool, pool_left; int64_t cap_pool;
     uint32_t *pool_at;
     /* of the merge under way */
-    struct change *change; size_t n_changes, cap_changes;
+    struct change *change; size_t n_changes; int64_t cap_changes;
     uint32_t *change_slot; size_t change_mask;
-    struct place { uint32_t change, piece; } *place; size_t n_places, cap_places;
+    struct place { uint32_t change, piece; } *place; size_t n_places; int64_t cap_places;
 };
 
 void tok_learner_free(struct tok_learner *l)
@@ -55,19 +56,6 @@ void tok_learner_free(struct tok_learner *l)
     free(l->change_slot);
     free(l->place);
     free(l);
-}
-
-static int more(void *array, size_t *cap, size_t n, size_t size)
-{
-    if (n <= *cap)
-        return 0;
-    size_t want = 2 * n + 256;
-    void *p = realloc(*(void **)array, want * size);
-    if (p == NULL)
-        return err_sys(ERR_IO, "memory for %zu pairs", want);
-    *(void **)array = p;
-    *cap = want;
-    return 0;
 }
 
 static inline size_t hash(uint64_t key)
@@ -123,7 +111,7 @@ static int take_pool(struct tok_learner *l, size_t n, uint32_t **out)
 {
     if (n > l->pool_left) {
         size_t size = n > POOL_CHUNK ? n : POOL_CHUNK;
-        TRY(more(&l->pool, &l->cap_pool, l->n_pool + 1, sizeof *l->pool));
+        TRY(grow_plain(&l->pool, &l->cap_pool, (int64_t)l->n_pool + 1, sizeof *l->pool, "pairs"));
         uint32_t *p = malloc(size * sizeof *p);
         if (p == NULL)
             return err_sys(ERR_IO, "memory for the places of pairs");
@@ -143,7 +131,7 @@ static int keep(struct tok_learner *l, uint64_t key, int64_t count, uint32_t n_p
         return err_set(ERR_DATA, "more than 4 billion pairs of symbols");
     if (l->slot == NULL || 2 * (l->n_pairs + 1) > l->mask)
         TRY(grow_slots(l));
-    TRY(more(&l->pair, &l->cap_pairs, l->n_pairs + 1, sizeof *l->pair));
+    TRY(grow_plain(&l->pair, &l->cap_pairs, (int64_t)l->n_pairs + 1, sizeof *l->pair, "pairs"));
     size_t i = hash(key) & l->mask;
     while (l->slot[i] != 0)
         i = (i + 1) & l->mask;
@@ -250,8 +238,8 @@ out:
 /* Room for what a piece of n symbols may add. */
 static int room(struct tok_learner *l, size_t n)
 {
-    TRY(more(&l->change, &l->cap_changes, l->n_changes + 2 * n, sizeof *l->change));
-    TRY(more(&l->place, &l->cap_places, l->n_places + 2 * n, sizeof *l->place));
+    TRY(grow_plain(&l->change, &l->cap_changes, (int64_t)(l->n_changes + 2 * n), sizeof *l->change, "pairs"));
+    TRY(grow_plain(&l->place, &l->cap_places, (int64_t)(l->n_places + 2 * n), sizeof *l->place, "places of pairs"));
     if (l->change_slot != NULL && 2 * (l->n_changes + 2 * n) <= l->change_mask)
         return 0;
     size_t size = l->change_slot == NULL ? 1024 : 2 * (l->change_mask + 1);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "base/err.h"
+#include "base/grow.h"
 
 /* The seven bits behind the first, and where the first stands: grows with count. */
 static inline int shelf_of(int64_t count)
@@ -20,22 +21,13 @@ static inline int shelf_of(int64_t count)
     return e * 128 + (int)(c >> e);
 }
 
-static int grow(void *array, size_t cap, size_t size)
-{
-    void *p = realloc(*(void **)array, cap * size);
-    if (p == NULL)
-        return err_sys(ERR_IO, "memory for %zu pairs", cap);
-    *(void **)array = p;
-    return 0;
-}
-
 static int lay(struct tok_queue *q, int i, uint32_t pair)
 {
     struct tok_shelf *s = &q->shelf[i];
     if (s->n == s->cap) {
-        uint32_t cap = 2 * s->cap + 16;
-        TRY(grow(&s->pair, cap, sizeof *s->pair));
-        s->cap = cap;
+        int64_t cap = s->cap;
+        TRY(grow_plain(&s->pair, &cap, cap + 1, sizeof *s->pair, "pairs"));
+        s->cap = (uint32_t)cap;
     }
     s->pair[s->n++] = pair;
     return 0;
@@ -48,11 +40,7 @@ static inline _Bool before(const struct tok_queued *x, const struct tok_queued *
 
 static int heap_push(struct tok_queue *q, const struct tok_pair *p, uint32_t pair)
 {
-    if (q->n_heap == q->cap_heap) {
-        size_t cap = 2 * q->cap_heap + 256;
-        TRY(grow(&q->heap, cap, sizeof *q->heap));
-        q->cap_heap = cap;
-    }
+    TRY(grow_plain(&q->heap, &q->cap_heap, (int64_t)q->n_heap + 1, sizeof *q->heap, "pairs"));
     struct tok_queued x = { p->count, p->key, pair };
     size_t i = q->n_heap++;
     for (; i > 0 && before(&x, &q->heap[(i - 1) / 2]); i = (i - 1) / 2)

@@ -17,7 +17,8 @@ struct tok_shelf { uint32_t *pair; uint32_t n, cap; };
 struct tok_queue {
     struct tok_shelf shelf[TOK_SHELVES];
     struct tok_queued { int64_t count; uint64_t key; uint32_t pair; } *heap;
-    size_t n_heap, cap_heap;
+    size_t n_heap;
+    int64_t cap_heap;
     int level;                  /* shelves above it are empty */
 };
 

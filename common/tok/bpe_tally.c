@@ -11,6 +11,7 @@
 
 #include "base/arena.h"
 #include "base/err.h"
+#include "base/grow.h"
 #include "tok/bpe_tally_impl.h"
 
 struct level { uint32_t level, bytes; };
@@ -19,7 +20,7 @@ struct tok_tally {
     const struct tok_trainer *t;
     struct tok_cutter_mem *mem;
     struct tok_counts counts;
-    struct level *blocks; size_t n_blocks, cap_blocks;
+    struct level *blocks; size_t n_blocks; int64_t cap_blocks;
     int lang;
     _Bool dev;
     int64_t bytes, taken, pieces, cut;
@@ -115,14 +116,7 @@ static int count(void *arg, const uint8_t *s, size_t n)
 
 static int survey(struct tok_tally *y, uint32_t level, size_t n)
 {
-    if (y->n_blocks == y->cap_blocks) {
-        size_t cap = 2 * y->cap_blocks + 256;
-        struct level *p = realloc(y->blocks, cap * sizeof *p);
-        if (p == NULL)
-            return err_sys(ERR_IO, "memory for %zu blocks of text", cap);
-        y->blocks = p;
-        y->cap_blocks = cap;
-    }
+    TRY(grow_plain(&y->blocks, &y->cap_blocks, (int64_t)y->n_blocks + 1, sizeof *y->blocks, "blocks of text"));
     y->blocks[y->n_blocks++] = (struct level){ level, (uint32_t)n };
     return 0;
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/grow.h"
 #include "tok/fast.h"
 #include "tok/slow.h"
 #include "tok/vocab_store.h"
@@ -33,7 +34,7 @@ struct tok_encoder {
     struct tok_slow *ref;
     struct tok_fast *fast;      /* NULL: the slow way */
     struct worker *workers;
-    struct part *parts; size_t n_parts, cap_parts;
+    struct part *parts; size_t n_parts; int64_t cap_parts;
     int32_t *ids; size_t cap_ids;
     int64_t *ends; size_t cap_ends;
 };
@@ -130,14 +131,7 @@ static int encode_part(const struct tok_encoder *e, struct worker *w, struct par
 
 static int add_part(struct tok_encoder *e, struct part p)
 {
-    if (e->n_parts == e->cap_parts) {
-        size_t cap = e->cap_parts * 2 + 64;
-        struct part *q = realloc(e->parts, cap * sizeof *q);
-        if (q == NULL)
-            return err_sys(ERR_IO, "memory for %zu parts of a text", cap);
-        e->parts = q;
-        e->cap_parts = cap;
-    }
+    TRY(grow_plain(&e->parts, &e->cap_parts, (int64_t)e->n_parts + 1, sizeof *e->parts, "parts of a text"));
     e->parts[e->n_parts++] = p;
     return 0;
 }

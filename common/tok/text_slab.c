@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/grow.h"
 #include "tok/chars.h"
 #include "tok/docs.h"
 #include "tok/json_line.h"
@@ -146,14 +147,8 @@ static void fault(struct text_slab *b, size_t byte, const char *fmt, const char 
 /* Room for a document that grows to at most n bytes; lives with the slab's rows. */
 static uint8_t *mend(struct text_slab *b, size_t n)
 {
-    if (b->n_mended == b->cap_mended) {
-        int cap = 2 * b->cap_mended + 16;
-        uint8_t **p = realloc(b->mended, (size_t)cap * sizeof *p);
-        if (p == NULL)
-            return NULL;
-        b->mended = p;
-        b->cap_mended = cap;
-    }
+    if (grow_plain(&b->mended, &b->cap_mended, b->n_mended + 1, sizeof *b->mended, "documents") < 0)
+        return NULL;
     uint8_t *s = malloc(n > 0 ? n : 1);
     if (s != NULL)
         b->mended[b->n_mended++] = s;
@@ -247,14 +242,7 @@ static int decide(const struct text_how *how, struct text_slab *b, struct tok_sp
 
 static int add_row(struct text_slab *b, const struct tok_span *row, int n_keys)
 {
-    if (b->n_rows == b->cap_rows / n_keys) {
-        int64_t cap = 2 * b->cap_rows + 64 * n_keys;
-        struct tok_span *p = realloc(b->doc, (size_t)cap * sizeof *p);
-        if (p == NULL)
-            return err_sys(ERR_IO, "memory for %lld documents", (long long)cap);
-        b->doc = p;
-        b->cap_rows = cap;
-    }
+    TRY(grow_plain(&b->doc, &b->cap_rows, (b->n_rows + 1) * n_keys, sizeof *b->doc, "documents"));
     memcpy(b->doc + b->n_rows++ * n_keys, row, (size_t)n_keys * sizeof *row);
     return 0;
 }

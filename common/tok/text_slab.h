@@ -76,7 +76,7 @@ struct text_slab {
     int64_t fault_line;                 /* 0: none; else a line of this slab, from 1 */
     uint64_t fault_byte;
     char fault[200];
-    uint8_t **mended; int n_mended, cap_mended;
+    uint8_t **mended; int64_t cap_mended; int n_mended;
 };
 struct text_slab *text_slab_new(void);                  /* NULL: no memory */
 void text_slab_free(struct text_slab *b);               /* NULL is accepted */

@@ -14,6 +14,7 @@
 
 #include "base/arena.h"
 #include "base/err.h"
+#include "base/grow.h"
 #include "base/json_pull.h"
 #include "base/pool.h"
 #include "ckpt/names.h"
@@ -189,19 +190,14 @@ static int read_meta(struct json_pull *c, struct arena *a, struct st_header *h)
 {
     struct st_meta *sorted;
     struct json_slice s;
-    int room = 0, rc;
+    int64_t room = 0;
+    int rc;
 
     TRY(json_pull_take(c, '{', "of __metadata__"));
     if (json_pull_empty(c, '}'))
         return 0;
     do {
-        if (h->n_meta == room) {
-            struct st_meta *bigger = arena_array(a, (size_t)(room = room ? 2 * room : 8), sizeof *bigger);
-
-            if (h->n_meta)
-                memcpy(bigger, h->meta, (size_t)h->n_meta * sizeof *bigger);
-            h->meta = bigger;
-        }
+        h->meta = grow_arena(a, h->meta, &room, h->n_meta + 1, sizeof *h->meta);
         TRY(json_pull_string(c, "a __metadata__ key", &s));
         if (memchr(s.s, 0, s.n))
             return json_pull_fail(c, c->p, "a NUL in a __metadata__ key");
@@ -245,15 +241,8 @@ static int read_all(struct json_pull *c, struct arena *a, struct st_header *h, s
         } else {
             if ((fault = name_fault(s.s, s.n)))
                 return json_pull_fail(c, c->p, "%s", fault);
-            if (t->n == t->room) {
-                int64_t room = t->room ? 2 * t->room : 64;
-                struct st_tensor *bigger = pool_realloc(t->v, (size_t)room * sizeof *bigger);
-
-                if (!bigger)
-                    return err_set(ERR_IO, "%s: no memory for %" PRId64 " tensors", c->where, room);
-                t->v = bigger;
-                t->room = room;
-            }
+            if (grow_pooled(&t->v, &t->room, t->n + 1, sizeof *t->v, "tensors") < 0)
+                return err_add("%s", c->where);
             memset(&t->v[t->n], 0, sizeof t->v[0]);
             t->v[t->n].name = c->name = keep(a, s);
             c->frame = "tensor";

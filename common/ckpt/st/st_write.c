@@ -15,6 +15,7 @@
 #include "base/arena.h"
 #include "base/err.h"
 #include "base/fs.h"
+#include "base/grow.h"
 #include "base/json.h"
 #include "base/out.h"
 #include "base/pool.h"
@@ -29,7 +30,8 @@ struct out_tensor {
     uint64_t bytes;
     uint64_t begin;             /* in the data, from layout() */
     uint64_t *cuts;             /* [n_cuts] borders asked for */
-    int n_cuts, room_cuts;
+    int64_t room_cuts;
+    int n_cuts;
     struct st_part *parts;      /* [n_parts] */
     int n_parts;
     uint64_t *filled;           /* [n_parts] bytes that have come */
@@ -40,10 +42,12 @@ struct out_tensor {
 struct st_writer {
     struct arena *arena;
     struct out_tensor *t;       /* [n] in the order of the calls */
-    int n, room;
+    int64_t room;
+    int n;
     int *order;                 /* [n] numbers in the order of the bytes */
     struct st_meta *meta;
-    int n_meta, room_meta;
+    int64_t room_meta;
+    int n_meta;
     char *head;                 /* length word and text, from layout() */
     size_t head_bytes;
     uint64_t data_bytes;
@@ -57,21 +61,6 @@ struct st_writer {
     char *name;
     int i_next;                 /* in order[] */
 };
-
-/* Doubles an array in the arena; the old copy stays until the end, which costs
- * at most as much again. */
-static void *grow(struct arena *a, void *old, int n, int *room, size_t size)
-{
-    void *bigger;
-
-    if (n < *room)
-        return old;
-    *room = *room ? 2 * *room : 32;
-    bigger = arena_array(a, (size_t)*room, size);
-    if (n)
-        memcpy(bigger, old, (size_t)n * size);
-    return bigger;
-}
 
 struct st_writer *st_writer_new(void)
 {
@@ -100,7 +89,7 @@ void st_writer_free(struct st_writer *w)
 int st_writer_meta(struct st_writer *w, const char *key, const char *value)
 {
     BUG_ON(w->begun);
-    w->meta = grow(w->arena, w->meta, w->n_meta, &w->room_meta, sizeof *w->meta);
+    w->meta = grow_arena(w->arena, w->meta, &w->room_meta, w->n_meta + 1, sizeof *w->meta);
     w->meta[w->n_meta].key = arena_strdup(w->arena, key);
     w->meta[w->n_meta++].value = arena_strdup(w->arena, value);
     w->laid_out = 0;
@@ -116,7 +105,7 @@ int st_writer_add(struct st_writer *w, const char *name, enum dtype dtype, int n
     for (int i = 0; i < n_dims; i++)
         if (shape[i] < 0 || __builtin_mul_overflow(bytes, (uint64_t)shape[i], &bytes))
             return err_set(ERR_BUG, "tensor \"%s\": its shape is negative or overflows", name);
-    w->t = grow(w->arena, w->t, w->n, &w->room, sizeof *w->t);
+    w->t = grow_arena(w->arena, w->t, &w->room, w->n + 1, sizeof *w->t);
     t = &w->t[w->n];
     t->name = arena_strdup(w->arena, name);
     t->dtype = dtype;
@@ -141,7 +130,7 @@ void st_writer_cut(struct st_writer *w, int i_tensor, uint64_t byte)
         i--;
     if (i > 0 && t->cuts[i - 1] == byte)
         return;
-    t->cuts = grow(w->arena, t->cuts, t->n_cuts, &t->room_cuts, sizeof *t->cuts);
+    t->cuts = grow_arena(w->arena, t->cuts, &t->room_cuts, t->n_cuts + 1, sizeof *t->cuts);
     memmove(t->cuts + i + 1, t->cuts + i, (size_t)(t->n_cuts - i) * sizeof *t->cuts);
     t->cuts[i] = byte;
     t->n_cuts++;
