@@ -53,6 +53,14 @@ words() {
 	printf 'cafe\314\201 caf\303\251 cafe\314\201 caf\303\251\n' > c.txt
 	passes moe-tokenize train -q --vocab-size 261 --nfc -o nfc.json c.txt
 	[ "$(printf 'cafe\314\201' | moe-tokenize encode -t nfc.json | od -An -td4)" = "$(printf 'caf\303\251' | moe-tokenize encode -t nfc.json | od -An -td4)" ]
+	# Marks are brought into order in a time that is not the square of their number.
+	awk 'BEGIN { x = 1; printf "a"; for (i = 0; i < 1000000; i++) { x = (x * 16807) % 2147483647; printf "%s", int(x / 64) % 2 ? "\314\226" : "\314\201" } }' > marks
+	passes timeout 20 moe-tokenize encode -q -t nfc.json -o marks marks
+	moe-tokenize decode -t nfc.json marks > got
+	below=$(grep -ob "$(printf '\314\226')" marks | wc -l)
+	# One of those above joins the letter: those below do not stand in its way.
+	{ printf '\303\241'; yes "$(printf '\314\226')" | head -n "$below"; yes "$(printf '\314\201')" | head -n $((999999 - below)); } | tr -d '\n' > want
+	same got want
 }
 
 @test "the result is the same for any number of threads, in every way of training" {

@@ -25,21 +25,88 @@ void tok_buf_free(struct tok_buf *b)
     *b = (struct tok_buf){ 0 };
 }
 
+/* ---- Unicode's forms */
+
+static int class_of(int32_t c)
+{
+    return utf8proc_get_property(c)->combining_class;
+}
+
+/* A run of marks in the order of their classes, those of one class as they stood.
+ * It may be as long as the text, so that it is counted where it is not short. */
+static void order_marks(int32_t *c, size_t n, int32_t *spare)
+{
+    size_t at[257] = { 0 };
+    if (n <= 32) {
+        for (size_t i = 1; i < n; i++) {
+            int32_t x = c[i];
+            size_t k = i;
+            for (; k > 0 && class_of(c[k - 1]) > class_of(x); k--)
+                c[k] = c[k - 1];
+            c[k] = x;
+        }
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        at[class_of(c[i]) + 1]++;
+    for (int k = 1; k < 257; k++)
+        at[k] += at[k - 1];
+    for (size_t i = 0; i < n; i++)
+        spare[at[class_of(c[i])]++] = c[i];
+    memcpy(c, spare, n * sizeof *c);
+}
+
+static void order_all(int32_t *c, size_t n, int32_t *spare)
+{
+    for (size_t i = 0, end; i < n; i = end + 1) {
+        for (end = i; end < n && class_of(c[end]) != 0; end++)
+            ;
+        if (end - i > 1)
+            order_marks(c + i, end - i, spare);
+    }
+}
+
+/* Characters taken apart; the library's own loop over a text would also order
+ * the marks, in a time that is the square of their number. */
+static int take_apart(struct tok_str s, int options, struct tok_buf *to, size_t *n)
+{
+    utf8proc_int32_t d[32];
+    uint32_t c;
+    for (size_t i = 0; i < s.n;) {
+        int len = tok_utf8_char(s.s + i, s.n - i, &c), last = 0;
+        utf8proc_ssize_t k = len > 0 ? utf8proc_decompose_char((utf8proc_int32_t)c, d, 32, (utf8proc_option_t)options, &last) : UTF8PROC_ERROR_INVALIDUTF8;
+        if (k < 0 || k > 32)
+            return err_set(ERR_IO, "normalizing %zu bytes: %s", s.n, k < 0 ? utf8proc_errmsg(k) : "a character of many parts");
+        tok_buf_put(to, d, (size_t)k * sizeof *d);
+        i += (size_t)len;
+    }
+    *n = to->n / sizeof *d;
+    return 0;
+}
+
 static int unicode(enum tok_norm_kind kind, struct tok_str s, struct tok_buf *out)
 {
-    static const utf8proc_option_t options[] = {
+    static const int options[] = {
         [TOK_NFC] = UTF8PROC_STABLE | UTF8PROC_COMPOSE,
         [TOK_NFD] = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE,
         [TOK_NFKC] = UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT,
         [TOK_NFKD] = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT,
     };
-    utf8proc_uint8_t *p = NULL;
-    utf8proc_ssize_t n = utf8proc_map(s.s, (utf8proc_ssize_t)s.n, &p, options[kind]);
-    if (n < 0)
-        return err_set(ERR_IO, "normalizing %zu bytes: %s", s.n, utf8proc_errmsg(n));
-    tok_buf_put(out, p, (size_t)n);
-    free(p);
-    return 0;
+    struct tok_buf parts = { 0 };
+    uint8_t utf8[4];
+    size_t n;
+    int rc = take_apart(s, options[kind], &parts, &n);
+    if (rc == 0 && n > 0) {
+        int32_t *c = (int32_t *)(void *)parts.p, *spare = arena_must(malloc(n * sizeof *spare));
+        order_all(c, n, spare);
+        free(spare);
+        if (kind == TOK_NFC || kind == TOK_NFKC)
+            n = (size_t)utf8proc_normalize_utf32(c, (utf8proc_ssize_t)n, (utf8proc_option_t)options[kind]);
+        for (size_t i = 0; i < n; i++)
+            tok_buf_put(out, utf8, tok_char_put((uint32_t)c[i], utf8));
+    }
+    tok_buf_free(&parts);
+    return rc;
 }
 
 /* Characters that NFC neither changes nor joins to what stands before them, a bit
