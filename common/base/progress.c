@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/arena.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/units.h"
 
@@ -25,14 +25,6 @@ struct progress {
     double begun, said;
     _Bool live;
 };
-
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static int terminal_width(void)
 {
@@ -79,7 +71,7 @@ struct progress *progress_begin(const char *what, uint64_t total, const char *un
     p->unit = arena_must(strdup(unit));
     p->total = total;
     p->live = progress_is_live();
-    p->begun = now();
+    p->begun = clock_s();
     p->said = p->live ? 0 : p->begun;
     return p;
 }
@@ -128,7 +120,7 @@ static void to_terminal(const char *s, size_t n)
 void progress_set(struct progress *p, uint64_t done)
 {
     char line[512];
-    double t = now();
+    double t = clock_s();
 
     p->done = done;
     if (t - p->said < (p->live ? REDRAW_S : PLAIN_S))

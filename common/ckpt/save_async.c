@@ -20,8 +20,8 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/pool.h"
 #include "ckpt/save_impl.h"
 #include "comm/comm.h"
@@ -157,14 +157,6 @@ size_t ckpt_save_stage_bytes(struct ckpt_save *s)
 
 /* ---- a save in hand */
 
-static double now(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
-}
-
 void ckpt_save_beside(struct ckpt_save *s, struct ckpt_writer *w)
 {
     BUG_ON(s->settled || s->later);
@@ -179,7 +171,7 @@ static void keep(struct ckpt_save *s, int rc, double since)
         err_take(&s->kept);
         s->kept.code = rc;
     }
-    s->busy_s = now() - since;
+    s->busy_s = clock_s() - since;
 }
 
 static void write_part(void *ctx)
@@ -193,7 +185,7 @@ static void write_part(void *ctx)
     s->copied = 1;
     pthread_cond_broadcast(&s->writer->changed);
     pthread_mutex_unlock(&s->writer->lock);
-    t0 = now();
+    t0 = clock_s();
     rc = save_put_later(s);
     if (rc == 0)
         rc = save_write_local(s);
@@ -203,7 +195,7 @@ static void write_part(void *ctx)
 static void commit_part(void *ctx)
 {
     struct ckpt_save *s = ctx;
-    double t0 = now();
+    double t0 = clock_s();
     int rc = save_list_all(s);
 
     if (rc == 0)

@@ -2,25 +2,18 @@
 #include "dev/peak.h"
 
 #include <stdlib.h>
-#include <time.h>
+
+#include "base/clock.h"
 
 #define SIDE 1024
 #define BUDGET_S 0.1
 #define RUNS 5
 
-static double now(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
-}
-
 double dev_gemm_peak(struct dev *d)
 {
     size_t n = (size_t)SIDE * SIDE;
     float *m = malloc(3 * n * sizeof *m);
-    double best = 0, flops = 2.0 * SIDE * SIDE * SIDE, begin = now();
+    double best = 0, flops = 2.0 * SIDE * SIDE * SIDE, begin = clock_s();
 
     if (!m || !d->ops->takes(DT_F32)) {
         free(m);
@@ -30,12 +23,12 @@ double dev_gemm_peak(struct dev *d)
         m[i] = (float)((i * 2654435761u) % 1000) / 1000.0f - 0.5f;
     struct mat a = mat(m, DT_F32, SIDE, SIDE), b = mat(m + n, DT_F32, SIDE, SIDE), c = mat(m + 2 * n, DT_F32, SIDE, SIDE);
     /* A slow device (ref) answers with its first run. */
-    for (int i = 0; i <= RUNS && (i == 0 || now() - begin < 5 * BUDGET_S); i++) {
-        double t0 = now();
+    for (int i = 0; i <= RUNS && (i == 0 || clock_s() - begin < 5 * BUDGET_S); i++) {
+        double t0 = clock_s();
         d->ops->gemm(d, c, a, 0, b, 1, 0);
         if (d->ops->sync(d) < 0)
             break;
-        double rate = flops / (now() - t0) * 1e-9;
+        double rate = flops / (clock_s() - t0) * 1e-9;
         if (i > 0 || rate < flops / BUDGET_S * 1e-9)
             best = rate > best ? rate : best;
     }
@@ -54,11 +47,11 @@ double dev_copy_peak(struct dev *d)
     /* Touched first, or the page faults would be timed. */
     d->ops->zero(d, p, 2 * bytes);
     for (int i = 0; i < RUNS; i++) {
-        double t0 = now();
+        double t0 = clock_s();
         d->ops->copy(d, p + bytes, p, bytes);
         if (d->ops->sync(d) < 0)
             break;
-        double rate = 2 * (double)bytes / (now() - t0) * 1e-9;
+        double rate = 2 * (double)bytes / (clock_s() - t0) * 1e-9;
         best = rate > best ? rate : best;
     }
     free(p);

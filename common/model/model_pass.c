@@ -10,8 +10,8 @@
 
 #include <math.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "comm/comm.h"
 
@@ -115,13 +115,6 @@ int64_t model_row_moves(const struct model *m)
 }
 
 /* ---- passes */
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void take_routing(struct model *m, int layer, int64_t n)
 {
@@ -262,7 +255,7 @@ int model_train(struct model *m, const struct model_batch *b, double inv_valid, 
                 const double *frac, const uint16_t *forced, int64_t *counts, struct model_sums *sums)
 {
     struct block_pass p = pass_of(b);
-    double t0 = now_s();
+    double t0 = clock_s();
     BUG_ON(b->n_tokens > m->o.micro_tokens);
     p.forced = forced;
     p.frac = m->o.aux_scope == AUX_BATCH ? frac : NULL;
@@ -273,7 +266,7 @@ int model_train(struct model *m, const struct model_batch *b, double inv_valid, 
     m->ops->zero(m->dev, m->sums, 3 * sizeof *m->sums);
     TRY(train_fwd(m, b, &p));
     TRY(m->ops->sync(m->dev));
-    sums->fwd_s += now_s() - t0;
+    sums->fwd_s += clock_s() - t0;
 
     struct mat dx = take_x(m, MEM_ACT, p.n), *last = &m->x[m->c->num_hidden_layers];
     double *nll = mem_take(m->mem, MEM_LOGITS, "losses", (size_t)m->o.micro_tokens * sizeof *nll);
@@ -291,7 +284,7 @@ int model_train(struct model *m, const struct model_batch *b, double inv_valid, 
 int model_eval(struct model *m, const struct model_batch *b, double *nll, struct model_sums *sums)
 {
     struct block_pass p = pass_of(b);
-    double t0 = now_s();
+    double t0 = clock_s();
     BUG_ON(b->n_tokens > m->o.micro_tokens);
     p.want_losses = 1;
     m->ops->zero(m->dev, m->sums, 3 * sizeof *m->sums);
@@ -301,7 +294,7 @@ int model_eval(struct model *m, const struct model_batch *b, double *nll, struct
     TRY(loss_run(m, b, x, 0, 0, nll, NULL));
     block_give(m, &x);
     TRY(fetch_sums(m, sums));
-    sums->fwd_s += now_s() - t0;
+    sums->fwd_s += clock_s() - t0;
     return 0;
 }
 

@@ -18,6 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/fs.h"
 #include "base/log.h"
@@ -54,14 +55,6 @@ struct conduct {
     double last_beat;
     _Bool agreed;               /* the last failure is one that all ranks know of */
 };
-
-static double now(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
-}
 
 /* Rank 0 alone touches the directory and talks; what it finds is shared. */
 static _Bool leads(const struct conduct *c)
@@ -102,7 +95,7 @@ static int beat(struct conduct *c, const char *state)
     snprintf(c->hb.state, sizeof c->hb.state, "%s", state);
     c->hb.step = c->t ? c->t->step : c->hb.step;
     c->hb.tokens = c->t ? c->t->tokens : c->hb.tokens;
-    c->last_beat = now();
+    c->last_beat = clock_s();
     return metrics_heartbeat_write(c->o->run_dir, &c->hb);
 }
 
@@ -340,20 +333,20 @@ static int open_trainer(struct conduct *c)
 /* Collective.  The ranks know of a failure of fn. */
 static int saving(struct conduct *c, int (*fn)(struct saver *), double *seconds)
 {
-    double t0 = now();
+    double t0 = clock_s();
 
     TRY(watch(c, FILES_S));
     int rc = fn(c->saver);
     c->agreed = rc < 0;
     TRY(rc);
     TRY(watch(c, 0));
-    *seconds += now() - t0;
+    *seconds += clock_s() - t0;
     return 0;
 }
 
 static int evaluate(struct conduct *c, double *seconds)
 {
-    double t0 = now();
+    double t0 = clock_s();
     char line[256];
 
     for (int i = 0; i < loader_n_valid_sets(c->t->loader); i++) {
@@ -366,7 +359,7 @@ static int evaluate(struct conduct *c, double *seconds)
         if (!c->o->quiet)
             TRY(screen_add(&c->screen, c->o->human ? metrics_human_eval(&e, line, sizeof line) : json));
     }
-    *seconds += now() - t0;
+    *seconds += clock_s() - t0;
     return 0;
 }
 
@@ -384,7 +377,7 @@ static int report(struct conduct *c, const struct step_facts *f, const struct me
         double eta = (double)(c->cfg->steps - c->t->step) * x->step_s;
         TRY(screen_step(&c->screen, c->o->human ? metrics_human(c->m, f, x, eta, line, sizeof line) : json, c->t->step == c->cfg->steps));
     }
-    return now() - c->last_beat >= 1 ? beat(c, "running") : 0;
+    return clock_s() - c->last_beat >= 1 ? beat(c, "running") : 0;
 }
 
 /* Is this step one after which something every n steps is due? */
@@ -410,7 +403,7 @@ static int train(struct conduct *c)
     TRY(agree(c, watch(c, 0)));
     while (c->t->step < c->cfg->steps) {
         struct step_facts f;
-        double t0 = now();
+        double t0 = clock_s();
 
         TRY(agree(c, stop_asked(c->step_s + saver_reserve_s(c->saver))));
         if (c->o->world)
@@ -419,7 +412,7 @@ static int train(struct conduct *c)
         double waited = saver_copied(c->saver);
         int rc = trainer_update(c->t, &f);
         x.ckpt_s += waited;
-        x.step_s = now() - t0 - waited;
+        x.step_s = clock_s() - t0 - waited;
         if (rc < 0) {
             /* The row of the step that ended the run is worth having. */
             struct err_state why;

@@ -3,8 +3,8 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/fs.h"
 #include "base/log.h"
@@ -24,14 +24,6 @@ struct saver {
     double begun, stall_s;              /* of the one in hand */
     double longest_s;
 };
-
-static double now(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
-}
 
 int saver_open(struct trainer *t, const char *run_dir, const struct run_identity *id, struct saver **out)
 {
@@ -75,7 +67,7 @@ static const char *kind_note(const struct saver *s)
 
 static void note_saved(struct saver *s, int64_t step)
 {
-    double took = now() - s->begun;
+    double took = clock_s() - s->begun;
 
     s->longest_s = took > s->longest_s ? took : s->longest_s;
     if (s->kind != MANIFEST_LIGHT)
@@ -95,10 +87,10 @@ static void say_saved(struct saver *s, const struct ckpt_save_facts *f)
 int saver_advance(struct saver *s)
 {
     struct ckpt_save_facts f;
-    double t0 = now();
+    double t0 = clock_s();
     int rc = ckpt_save_next(s->pending, &f);
 
-    s->stall_s += now() - t0;
+    s->stall_s += clock_s() - t0;
     if (rc > 0)
         return 0;
     s->pending = NULL;
@@ -120,12 +112,12 @@ static int save(struct saver *s)
     const struct run_config *c = s->t->cfg;
     struct state_policy p = { s->kind, c->ckpt_keep, c->ckpt_light_keep };
 
-    s->begun = now();
+    s->begun = clock_s();
     s->stall_s = 0;
     if (s->writer) {
         TRY(state_save_beside(s->t, s->run_dir, s->id, &p, s->writer, &s->pending));
         s->pending_step = s->t->step;
-        s->stall_s = now() - s->begun;
+        s->stall_s = clock_s() - s->begun;
         return 0;
     }
     TRY(state_save(s->t, s->run_dir, s->id, &p));
@@ -196,9 +188,9 @@ double saver_copied(struct saver *s)
 
     if (!s->pending)
         return 0;
-    t0 = now();
+    t0 = clock_s();
     ckpt_save_copied(s->pending);
-    t0 = now() - t0;
+    t0 = clock_s() - t0;
     s->stall_s += t0;
     return t0;
 }

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/out.h"
@@ -17,14 +17,6 @@
 
 /* Back to the first column, and the line is empty. */
 #define WIPE "\r\033[K"
-
-static double now(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
-}
 
 void screen_open(struct screen *r, _Bool human, _Bool alone)
 {
@@ -39,7 +31,7 @@ void screen_open(struct screen *r, _Bool human, _Bool alone)
 
 static int stay(struct screen *r, const char *line)
 {
-    r->kept = now();
+    r->kept = clock_s();
     if (r->wipes)
         log_set_live(0);
     TRY(out_printf("%s%s\n", r->columns ? WIPE : "", line));
@@ -49,7 +41,7 @@ static int stay(struct screen *r, const char *line)
 
 int screen_step(struct screen *r, const char *line, _Bool last)
 {
-    double t = now();
+    double t = clock_s();
 
     if (!r->columns || last || r->kept == 0 || t - r->kept >= STAYS_S) {
         TRY(stay(r, line));

@@ -5,18 +5,10 @@
 
 #include <math.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "train/synthetic.h"
-
-static double now(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
-}
 
 static struct model_batch batch_of(struct trainer *t, double *pairs)
 {
@@ -130,13 +122,13 @@ static int micro_batch(struct trainer *t, struct step_facts *f, int64_t sample, 
 {
     const struct run_config *c = t->cfg;
     struct model_sums sums = { 0 };
-    double t0 = now();
+    double t0 = clock_s();
 
     if (agreed(t, next_samples(t, sample, c->micro_tokens / c->data.seq_len)) < 0)
         return err_add("step %lld", (long long)f->step);
     struct model_batch b = batch_of(t, &v[3]);
-    f->data_s += now() - t0;
-    t0 = now();
+    f->data_s += clock_s() - t0;
+    t0 = clock_s();
     TRY(fsdp_begin(t->fsdp, "train"));
     TRY(mem_begin(t->mem, "train"));
     TRY(model_train(t->model, &b, 1 / (double)f->n_valid, fsdp_first(t->fsdp, first),
@@ -144,7 +136,7 @@ static int micro_batch(struct trainer *t, struct step_facts *f, int64_t sample, 
     TRY(mem_end(t->mem));
     note_rounds(t);
     f->fwd_s += sums.fwd_s;
-    f->bwd_s += now() - t0 - sums.fwd_s;
+    f->bwd_s += clock_s() - t0 - sums.fwd_s;
     v[0] += sums.nll;
     v[1] += sums.aux;
     v[2] += sums.z;
@@ -156,14 +148,14 @@ int trainer_gradients(struct trainer *t, struct step_facts *f)
     const struct run_config *c = t->cfg;
     int64_t n = trainer_samples(t), per_micro = c->micro_tokens / c->data.seq_len, first = t->next_data * n;
     int64_t cells = c->model.num_hidden_layers * c->model.num_experts;
-    double t0 = now(), waited0 = waited(t), v[4] = { 0 };
+    double t0 = clock_s(), waited0 = waited(t), v[4] = { 0 };
 
     memset(f, 0, sizeof *f);
     memset(t->rounds, 0, (size_t)c->model.num_hidden_layers * sizeof *t->rounds);
     f->step = t->step + 1;
     f->n_tokens = c->tokens_per_step;
     TRY(agreed(t, valid_targets(t, first, n, &f->n_valid)));
-    f->data_s = now() - t0;
+    f->data_s = clock_s() - t0;
     memset(t->counts, 0, (size_t)cells * sizeof *t->counts);
     if (f->n_valid == 0)
         return 0;
@@ -171,13 +163,13 @@ int trainer_gradients(struct trainer *t, struct step_facts *f)
     /* Micro-batch i of the step belongs to rank i mod world. */
     for (int64_t i = my_rank(t) * per_micro; i < n; i += n_ranks(t) * per_micro)
         TRY(micro_batch(t, f, first + i, i / per_micro, i < n_ranks(t) * per_micro, v));
-    t0 = now();
+    t0 = clock_s();
     TRY(fsdp_finish(t->fsdp));
     TRY(replicas_sum(t->replicas, &t->dev, t->grads));
     f->own_finite = isfinite(v[0] + v[1] + v[2]);
     TRY(share_sums(t, v, 4));
     TRY(share_counts(t));
-    f->bwd_s += now() - t0;
+    f->bwd_s += clock_s() - t0;
     f->comm_s = waited(t) - waited0;
     f->ce = v[0] / (double)f->n_valid;
     f->aux = c->aux_coef * v[1] / (double)f->n_valid;
@@ -216,7 +208,7 @@ static void update_biases(struct trainer *t)
 int trainer_update(struct trainer *t, struct step_facts *f)
 {
     const struct run_config *c = t->cfg;
-    double t0 = now(), waited0 = waited(t);
+    double t0 = clock_s(), waited0 = waited(t);
     double lr = optim_schedule(&c->optim, c->steps, t->step);
     _Bool finite = 1;
     double *sq = NULL;
@@ -253,7 +245,7 @@ int trainer_update(struct trainer *t, struct step_facts *f)
     t->step += !f->skipped;
     t->next_data++;
     t->tokens += f->n_tokens;
-    f->optim_s = now() - t0;
+    f->optim_s = clock_s() - t0;
     f->comm_s += waited(t) - waited0;
     return 0;
 }

@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "bench.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/table.h"
@@ -54,21 +54,13 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static double once(const struct bench_case *op, struct bench_job *j)
 {
-    double t = now();
+    double t = clock_s();
 
     op->run(j);
     j->d->ops->sync(j->d);
-    return now() - t;
+    return clock_s() - t;
 }
 
 struct timing { double median, min; };
@@ -78,15 +70,15 @@ struct timing { double median, min; };
 static struct timing timed(const struct bench_case *op, struct bench_job *j, int64_t runs)
 {
     static double t[RUNS_MAX];
-    double first = once(op, j), start = now();
+    double first = once(op, j), start = clock_s();
     int group = first < 2e-5 ? 50 : 1, n = 0;
 
-    while (n < RUNS_MAX && (runs ? n < runs : n < RUNS_MIN || now() - start < SPAN_S)) {
+    while (n < RUNS_MAX && (runs ? n < runs : n < RUNS_MIN || clock_s() - start < SPAN_S)) {
         double sum = 0;
         for (int i = 0; i < group; i++)
             sum += once(op, j);
         t[n++] = sum / group;
-        if (!runs && n >= RUNS_MIN && now() - start > 10 * SPAN_S)
+        if (!runs && n >= RUNS_MIN && clock_s() - start > 10 * SPAN_S)
             break;
     }
     qsort(t, (size_t)n, sizeof *t, ascending);

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 
 #include "bench.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/out.h"
@@ -55,14 +55,6 @@ struct measured {
     double rss, peak;
 };
 
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static double seconds(struct timeval t)
 {
     return (double)t.tv_sec + 1e-6 * (double)t.tv_usec;
@@ -85,10 +77,10 @@ static int ascending(const void *a, const void *b)
 
 static int one(struct trainer *t, struct step_facts *f, double s[N_PHASES])
 {
-    double t0 = now();
+    double t0 = clock_s();
 
     TRY(trainer_step(t, f));
-    s[WHOLE] = now() - t0;
+    s[WHOLE] = clock_s() - t0;
     s[DATA] = f->data_s;
     s[FORWARD] = f->fwd_s;
     s[BACKWARD] = f->bwd_s;

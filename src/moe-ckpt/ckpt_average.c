@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/units.h"
 #include "ckpt/rewrite.h"
@@ -63,7 +64,7 @@ static int average(void *options, int argc, char **argv)
     struct arena *a = arena_new();
     int n = argc - 1, rc;
     struct ckpt **c = arena_array(a, (size_t)n, sizeof *c);
-    double *w = arena_array(a, (size_t)n, sizeof *w), start = ckpt_cmds_now();
+    double *w = arena_array(a, (size_t)n, sizeof *w), start = clock_s();
     struct rewrite r = {
         .to = argv[n], .replace = o->force, .shard_bytes = (uint64_t)o->shard,
         .by = ckpt_cmds_maker(a, "average"), .progress = ckpt_cmds_progress, .ctx = &bar,
@@ -76,7 +77,7 @@ static int average(void *options, int argc, char **argv)
     ckpt_cmds_progress_end(&bar);
     if (rc == 0)
         rc = ckpt_cmds_written(&(struct ckpt_cmds_written){ r.to, "average", r.was_current, r.n_tensors, r.n_made, r.bytes,
-                                                            ckpt_cmds_now() - start }, o->json);
+                                                            clock_s() - start }, o->json);
 out:
     for (int i = 0; i < n; i++)
         ckpt_close(c[i]);

@@ -27,8 +27,6 @@ int64_t ckpt_cmds_count(const struct ckpt_tensor *t);
 /* Who writes a directory, for its MANIFEST. */
 struct derive_maker ckpt_cmds_maker(struct arena *a, const char *how);
 
-double ckpt_cmds_now(void);             /* seconds of a clock that only goes forward */
-
 /* A bar that begins with the first call of progress; ctx is the bar. */
 struct ckpt_cmds_bar { const char *what; struct progress *p; };
 void ckpt_cmds_progress(void *ctx, uint64_t done, uint64_t total);

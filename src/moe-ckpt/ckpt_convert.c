@@ -1,6 +1,7 @@
 /* ckpt_convert.c -- moe-ckpt convert: a model in another type or another family's words. */
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "ckpt/convert.h"
@@ -45,7 +46,7 @@ static int convert(void *options, int argc, char **argv)
         .note = note, .progress = ckpt_cmds_progress, .ctx = &bar,
     };
     struct ckpt *c = NULL;
-    double start = ckpt_cmds_now();
+    double start = clock_s();
     int rc;
 
     (void)argc;
@@ -58,7 +59,7 @@ static int convert(void *options, int argc, char **argv)
     if (rc == 0)
         rc = ckpt_cmds_written(&(struct ckpt_cmds_written){
             v.to, v.was_current ? NULL : arena_printf(a, "%s %s", model_type_name((int)v.family_written), dtype_name(v.dtype_written)),
-            v.was_current, v.n_tensors, v.n_files, v.bytes, ckpt_cmds_now() - start }, o->json);
+            v.was_current, v.n_tensors, v.n_files, v.bytes, clock_s() - start }, o->json);
 out:
     ckpt_close(c);
     arena_free(a);

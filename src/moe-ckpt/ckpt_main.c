@@ -1,6 +1,5 @@
 /* ckpt_main.c -- moe-ckpt: the table of its subcommands. */
 #include <string.h>
-#include <time.h>
 
 #include "base/err.h"
 #include "base/log.h"
@@ -49,14 +48,6 @@ struct derive_maker ckpt_cmds_maker(struct arena *a, const char *how)
     char **argv = opt_argv(&n);
 
     return (struct derive_maker){ arena_printf(a, "moe-ckpt %s", moe_version), (const char *const *)argv, n, how };
-}
-
-double ckpt_cmds_now(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
 }
 
 void ckpt_cmds_progress(void *ctx, uint64_t done, uint64_t total)

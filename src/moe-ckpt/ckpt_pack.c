@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/out.h"
@@ -68,7 +69,7 @@ static int pack(void *options, int argc, char **argv)
     struct packing p = { .tool = ckpt_cmds_maker(a, "pack").tool, .progress = ckpt_cmds_progress, .ctx = &bar };
     struct ckpt *c = NULL, *base = NULL;
     struct fs_out *f = NULL;
-    double start = ckpt_cmds_now();
+    double start = clock_s();
     _Bool piped = !strcmp(o->output, "-");
     int rc;
 
@@ -98,7 +99,7 @@ static int pack(void *options, int argc, char **argv)
     }
     ckpt_cmds_progress_end(&bar);
     if (rc == 0)
-        rc = say(&(struct done){ piped ? ckpt_path(c) : o->output, "pack", &p, ckpt_cmds_now() - start }, o->json);
+        rc = say(&(struct done){ piped ? ckpt_path(c) : o->output, "pack", &p, clock_s() - start }, o->json);
 out:
     ckpt_close(c);
     ckpt_close(base);
@@ -144,7 +145,7 @@ static int unpack(void *options, int argc, char **argv)
     struct ckpt_cmds_bar bar = { "unpack", NULL };
     struct packing p = { .progress = o->tensor ? NULL : ckpt_cmds_progress, .ctx = &bar };
     struct ckpt *base = NULL;
-    double start = ckpt_cmds_now();
+    double start = clock_s();
     int rc;
 
     if (argc != (o->tensor ? 1 : 2))
@@ -161,7 +162,7 @@ static int unpack(void *options, int argc, char **argv)
         rc = unpack_all(argv[0], argv[1], &p);
         ckpt_cmds_progress_end(&bar);
         if (rc == 0)
-            rc = say(&(struct done){ argv[1], "unpack", &p, ckpt_cmds_now() - start }, o->json);
+            rc = say(&(struct done){ argv[1], "unpack", &p, clock_s() - start }, o->json);
     }
 out:
     ckpt_close(base);

@@ -1,4 +1,5 @@
 /* ckpt_reshard.c -- moe-ckpt reshard: the same checkpoint in other files. */
+#include "base/clock.h"
 #include "base/err.h"
 #include "ckpt/rewrite.h"
 
@@ -25,7 +26,7 @@ static int reshard(void *options, int argc, char **argv)
         .by = ckpt_cmds_maker(a, "reshard"), .progress = ckpt_cmds_progress, .ctx = &bar,
     };
     struct ckpt *c = NULL;
-    double start = ckpt_cmds_now();
+    double start = clock_s();
     int rc;
 
     (void)argc;
@@ -34,7 +35,7 @@ static int reshard(void *options, int argc, char **argv)
     ckpt_cmds_progress_end(&bar);
     if (rc == 0)
         rc = ckpt_cmds_written(&(struct ckpt_cmds_written){ r.to, "reshard", r.was_current, r.n_tensors, r.n_made, r.bytes,
-                                                            ckpt_cmds_now() - start }, o->json);
+                                                            clock_s() - start }, o->json);
 out:
     ckpt_close(c);
     arena_free(a);

@@ -4,8 +4,8 @@
  * stderr and the status is 1.  A RUN is judged by what `latest` names, never by
  * an older checkpoint that happens to be whole. */
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/out.h"
@@ -41,14 +41,6 @@ static const struct table_col cols[] = {
     { "seconds", "seconds", 'f', 3 },
 };
 
-static double now(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
-}
-
 static void row(struct table *t, const char *dir, const struct ckpt_verify *v, _Bool ok, double seconds)
 {
     table_str(t, dir);
@@ -83,7 +75,7 @@ static int one(const struct verify *o, const char *path, struct table *table)
     struct problems told = { 0 };
     struct ckpt_verify v = { .problem = problems_add, .progress = problems_progress, .ctx = &told, .structure_only = o->structure };
     struct arena *a = arena_new();
-    double start = now();
+    double start = clock_s();
     char *dir;
     _Bool ok;
     int rc;
@@ -98,9 +90,9 @@ static int one(const struct verify *o, const char *path, struct table *table)
         goto out;
     ok = v.n_problems == 0 && (v.has_manifest || o->structure);
     if (table)
-        row(table, dir, &v, ok, now() - start);
+        row(table, dir, &v, ok, clock_s() - start);
     else if (ok)
-        sentence(dir, &v, now() - start);
+        sentence(dir, &v, clock_s() - start);
     if (v.n_problems == 1)
         rc = err_set(ERR_NO, "%s", told.first);
     else if (v.n_problems)

@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "comm/comm_conform.h"
@@ -84,14 +84,6 @@ int comm_fault(struct comm *c, const char *name)
 
 /* ---- rates: bytes this rank receives, per second; the best of some runs */
 
-static double now_s(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 void comm_time(struct comm *c);
 void comm_time(struct comm *c)
 {
@@ -120,7 +112,7 @@ void comm_time(struct comm *c)
                 double x = 1, t;
 
                 comm_barrier(c);
-                t = now_s();
+                t = clock_s();
                 if (op == 0)
                     comm_gather(c, v, size);
                 else if (op == 1)
@@ -136,7 +128,7 @@ void comm_time(struct comm *c)
                 else
                     for (int i = 0; i < 100; i++)
                         comm_all_reduce(c, &x, 1, DT_F64, COMM_MAX);
-                t = now_s() - t;
+                t = clock_s() - t;
                 best[op] = t < best[op] ? t : best[op];
             }
         if (me == 0)

@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "base/fs.h"
 #include "ckpt/gc.h"
 #include "ckpt/load.h"
@@ -380,14 +381,6 @@ static void pipes_and_devices_are_refused_and_nobody_waits(void **state)
 
 /* ---- hostile headers */
 
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* A text of n times `piece` between two others, refused with the sentence. */
 static void refused(const char *before, const char *piece, int n, const char *after, const char *want, double most_s)
 {
@@ -401,12 +394,12 @@ static void refused(const char *before, const char *piece, int n, const char *af
     for (int i = 0; i < n; i++)
         memcpy(text + len + (size_t)i * k, piece, k);
     strcpy(text + len + (size_t)n * k, after);
-    start = now();
+    start = clock_s();
     assert_int_equal(st_parse("f", text, strlen(text), 8, &h), ERR_DATA);
     if (!strstr(err_msg(), want))
         fail_msg("expected \"%s\", got \"%s\"", want, err_msg());
-    if (now() - start > most_s)
-        fail_msg("%s: %.3f s", want, now() - start);
+    if (clock_s() - start > most_s)
+        fail_msg("%s: %.3f s", want, clock_s() - start);
     assert_true(strlen(err_msg()) < 2000);
     free(text);
 }

@@ -25,9 +25,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "comm/comm.h"
 #include "optim/optim.h"
@@ -72,14 +72,6 @@ static struct comm_counts counts(const struct trainer *t)
 
     comm_counts(t->opts.world, &c);
     return c;
-}
-
-static double now(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
 }
 
 /* ---- what the formulas say of the rank that has most */
@@ -136,7 +128,7 @@ static int count_main(int argc, char **argv)
     must(trainer_open(&c, &o, &t));
     trainer_init(t);
     for (int i = 0; i < n_steps; i++) {
-        double t0 = now();
+        double t0 = clock_s();
         at = counts(t);
         must(trainer_gradients(t, &f));
         struct comm_counts mid = counts(t);
@@ -144,7 +136,7 @@ static int count_main(int argc, char **argv)
         must(trainer_update(t, &f));
         at = counts(t);
         update = less(&at, &mid);
-        step_s[i] = now() - t0;
+        step_s[i] = clock_s() - t0;
         share[i] = (grads.wait_s + update.wait_s) / step_s[i];
     }
     formulas(t, &w, &formula);

@@ -8,8 +8,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "dev/trace.h"
 
@@ -21,14 +21,6 @@ struct timed {
     int n;
     struct timed_count all[MAX_OPS], shown[MAX_OPS];
 };
-
-static double now(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
-}
 
 /* The literal of an op is one object, so its address is its name. */
 static void add(struct timed *t, const char *op, double seconds)
@@ -52,9 +44,9 @@ static void add(struct timed *t, const char *op, double seconds)
         t->inner.ws = d->ws;                                                   \
         t->inner.ws_size = d->ws_size;                                         \
         t->trace.ops->name(&t->trace, __VA_ARGS__);                            \
-        double t0 = now();                                                     \
+        double t0 = clock_s();                                                     \
         t->inner.ops->name(&t->inner, __VA_ARGS__);                            \
-        add(t, op, now() - t0);                                                \
+        add(t, op, clock_s() - t0);                                                \
     }
 
 OP(zero, (struct dev *d, void *p, size_t bytes), p, bytes)
