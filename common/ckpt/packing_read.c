@@ -178,6 +178,16 @@ static _Bool name_is_safe(const char *s)
     return 1;
 }
 
+/* What files and tensors begin with.  *o is the caller's to let go, also after an
+ * error; name lives as long. */
+static int load_named(struct unpack *u, const struct packing_block *b, json_t **o, const char **name, int64_t *bytes)
+{
+    *o = NULL;
+    TRY(load_json(u, b, o));
+    TRY(json_get_str(*o, u->name, "name", name));
+    return json_get_int(*o, u->name, "bytes", bytes);
+}
+
 static int begin_file(struct unpack *u, const struct packing_block *b)
 {
     const char *name;
@@ -186,9 +196,7 @@ static int begin_file(struct unpack *u, const struct packing_block *b)
     int rc;
 
     TRY(end_file(u));
-    TRY(load_json(u, b, &o));
-    TRY_OUT(rc, json_get_str(o, u->name, "name", &name));
-    TRY_OUT(rc, json_get_int(o, u->name, "bytes", &bytes));
+    TRY_OUT(rc, load_named(u, b, &o, &name, &bytes));
     if (!name_is_safe(name) || bytes < 0) {
         rc = bad(u, "a file name that is none, or a negative size");
         goto out;
@@ -215,9 +223,7 @@ static int begin_tensor(struct unpack *u, const struct packing_block *b)
     int rc;
 
     TRY(end_tensor(u));
-    TRY(load_json(u, b, &o));
-    TRY_OUT(rc, json_get_str(o, u->name, "name", &name));
-    TRY_OUT(rc, json_get_int(o, u->name, "bytes", &bytes));
+    TRY_OUT(rc, load_named(u, b, &o, &name, &bytes));
     TRY_OUT(rc, json_get_bool(o, u->name, "delta", &delta));
     u->tensor = arena_strdup(u->a, name);
     u->tensor_bytes = (uint64_t)bytes;
