@@ -3,12 +3,12 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "base/log.h"
 #include "base/table.h"
 #include "comm/comm.h"
 #include "comm/comm_launch.h"
 #include "train_cmds.h"
 #include "train/parity.h"
+#include "train/world.h"
 
 #define MAX_LAYOUTS 64
 
@@ -54,23 +54,21 @@ static int parse_layouts(const char *text, struct mesh *out, int *n)
     }
 }
 
-/* The world, with as many ranks as the largest layout where nobody has started
- * any; 1: they were started, and have ended with *status. */
-static int enter_world(const struct verify_opts *o, int need, struct comm **world, int *status)
+/* As world_enter(), with as many ranks as the largest layout where neither the
+ * user nor a launcher says how many; and a world also for one rank, since layouts
+ * are cut from it. */
+static int enter_world(int ranks, int need, struct comm **world)
 {
-    struct comm_launch l = { 0 };
-    const char *backend;
-    int n_args, rc, ranks = (int)o->ranks;
-    char **args = opt_argv(&n_args);
+    struct comm_launch l;
+    int rc;
 
-    TRY(comm_launch_look(&l));
-    if (!l.by && ranks == 0)
-        ranks = need;
-    if ((rc = comm_launch(ranks, n_args, args, &backend, status)) != 0)
-        return rc;
-    TRY(comm_open(backend, NULL, world));
-    log_set_rank(comm_rank(*world), comm_size(*world));
-    return 0;
+    if (ranks == 0) {
+        TRY(comm_launch_look(&l));
+        if (!l.by)
+            ranks = need;
+    }
+    rc = world_enter(ranks, world);
+    return rc != 0 || *world ? rc : comm_open("self", NULL, world);
 }
 
 /* Begun by its first row, so that a failure before leaves no head of a table. */
@@ -122,7 +120,7 @@ static int run(void *p, int argc, char **argv)
     struct mesh layouts[MAX_LAYOUTS];
     struct comm *world = NULL;
     enum table_form form;
-    int n_over, n_layouts, need = 1, rc, status = 0;
+    int n_over, n_layouts, need = 1, rc;
     _Bool data;
 
     char **over = train_overrides(a, argc, argv, &n_over, &data);
@@ -144,9 +142,8 @@ static int run(void *p, int argc, char **argv)
     }
     TRY_OUT(rc, run_config_load(o->config, over, n_over, &c));
     TRY_OUT(rc, run_config_check_built(&c));
-    if ((rc = enter_world(o, need, &world, &status)) != 0) {
-        if (rc > 0)
-            rc = status ? err_set(-status, "%s", "") : 0;
+    if ((rc = enter_world((int)o->ranks, need, &world)) != 0) {
+        rc = rc > 0 ? 0 : rc;
         goto out;
     }
     rc = verify(&c, o, world, layouts, n_layouts, form);
