@@ -84,7 +84,7 @@ lines() {
 	moe-tokenize encode -t tok.json -o set a.jsonl 2> log
 	grep -q '1 U+0000' log
 	grep -q '2 halves of surrogate pairs (replaced)' log
-	grep -q '1 bytes are no valid UTF-8' log
+	grep -q 'bytes that are no valid UTF-8: 1;' log
 	[ "$(counter nul set)$(counter lone_surrogates set)$(counter invalid_utf8 set)" = 121 ]
 	moe-tokenize decode -t tok.json set > got
 	printf 'a\0bc\357\277\275d\357\277\275e\377f' > want
@@ -186,6 +186,43 @@ lines() {
 	done
 	gzip -c text | moe-tokenize encode -t tok.json | moe-tokenize decode -t tok.json > back
 	same text back
+}
+
+@test "what is packed otherwise is refused by name, and only that" {
+	printf '\3757zXZ\0\0\4' > a.xz
+	printf 'BZh91AY&SYabc' > a.bz2
+	printf 'BZh9\27\162\105\70\120\220\0\0\0\0' > empty.bz2
+	printf '\4"M\30abc' > a.lz4
+	printf 'PK\3\4abc' > a.zip
+	for f in a.xz a.bz2 empty.bz2 a.lz4 a.zip; do
+		fails_with 65 moe-tokenize encode -t tok.json -o x $f
+		says "$f: is packed with "
+		fails_with 65 moe-tokenize encode -t tok.json < $f
+		fails_with 65 moe-tokenize train --vocab-size 260 -o x.json $f
+		fails_with 65 moe-tokenize stats -t tok.json $f
+	done
+	[ -z "$(find . -name 'x*')" ]
+	for s in 'BZh9 is a word' 'PK' '7zXZ' 'BZh91AY'; do
+		printf '%s' "$s" > plain
+		[ "$(encode plain | moe-tokenize decode -t tok.json)" = "$s" ]
+	done
+}
+
+@test "a text is never replaced by its own token file" {
+	lines 2 > web.json
+	cp web.json kept
+	for f in '' -f; do
+		fails_with 73 moe-tokenize encode -t tok.json --docs jsonl -o web $f web.json
+		says 'web.json is one of the texts'
+	done
+	same web.json kept
+	cp text a.bin
+	fails_with 73 moe-tokenize encode -t tok.json -f -o a a.bin
+	same a.bin text
+	cp text t.json
+	fails_with 2 moe-tokenize train --vocab-size 260 -f -o t.json text t.json
+	says 't.json is one of the texts'
+	same t.json text
 }
 
 @test "1 and 8 threads give the same bytes, whatever the documents are" {

@@ -75,7 +75,7 @@ is() {
 	printf 'ab \377\n' > a.zz
 	passes moe-tokenize stats --json -t tok.json a.zz
 	is "$(row language zz)" invalid_utf8=1
-	says 'zz: 1 bytes are no valid UTF-8'
+	says 'zz: bytes that are no valid UTF-8: 1'
 }
 
 @test "languages are named by files or by hand, and files of one language are one row" {
@@ -119,6 +119,19 @@ is() {
 	says 'standard input can be read once'
 	fails_with 66 moe-tokenize stats -t tok.json none.txt
 	fails_with 2 moe-tokenize stats --json --tsv -t tok.json en.txt
+	fails_with 2 moe-tokenize stats -t tok.json en=- xx=-
+	says 'standard input is named twice'
+	fails_with 2 moe-tokenize stats -t tok.json --key text en.txt
+	says 'no text is named like them'
+	: > none.en
+	fails_with 65 moe-tokenize stats -t tok.json --base en none.en valid.xx
+	says '--base en: its texts are empty'
+	# What cannot be said is no number.
+	passes moe-tokenize stats -t tok.json none.en
+	run ! grep -q ' 0\.00$' <<< "$output"
+	[ "$(grep -c '^tokens a word.* -$' <<< "$output")" = 2 ]
+	passes moe-tokenize stats -t tok.json < en.txt
+	[ "$(moe-tokenize stats --json -t tok.json < en.txt | head -n 1 | grep -o '"tokens":[0-9]*')" = '"tokens":5' ]
 	run --separate-stderr moe-tokenize stats --json -t tok.json en=- < en.txt
 	is "$(row language en)" tokens=5
 }

@@ -239,7 +239,7 @@ says_all() {
 	moe-tokenize decode -t tok.json set > back
 	same random back
 	passes moe-tokenize decode -t tok.json --docs jsonl -o j set
-	says '1 documents hold bytes that are no valid UTF-8'
+	says 'documents with bytes that are no valid UTF-8: 1'
 	# Tokens of more than 15 bytes.
 	for _ in 1 2 3 4 5 6 7 8; do printf 'Donaudampfschifffahrtsgesellschaft donaudampfschifffahrt\n'; done > long
 	moe-tokenize train -q --vocab-size 285 -o long.json long

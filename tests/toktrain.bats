@@ -79,6 +79,8 @@ words() {
 	awk 'BEGIN { printf "{\"body\": \"" } { printf "%s\\n", $0 } END { print "\"}" }' de.txt > de.jsonl
 	passes moe-tokenize train -q --vocab-size 290 --key body -o json.json de.jsonl
 	cmp plain.json json.json
+	fails_with 2 moe-tokenize train -q --vocab-size 290 --key body -o x.json de.txt
+	says "no text is named like them"
 }
 
 @test "parity brings the languages together, and says so" {
@@ -99,6 +101,11 @@ words() {
 	fails_with 2 moe-tokenize train -q --vocab-size 290 --parity --dev de=empty --dev mt=empty -o x.json de.txt mt.txt
 	says "0 of 2"
 	fails_with 2 moe-tokenize train -q --vocab-size 290 --parity --dev sv=de.txt -o x.json de.txt mt.txt
+	fails_with 65 moe-tokenize train -q --vocab-size 290 --parity -o x.json de.txt mt.txt xx=empty
+	says "the texts of xx are empty"
+	# A weight is of frequencies, which parity alone does not look at.
+	fails_with 2 moe-tokenize train -q --vocab-size 290 --parity --weight mt=3 -o x.json de.txt mt.txt
+	passes moe-tokenize train -q --vocab-size 290 --parity --parity-after 5 --weight mt=3 -o w.json de.txt mt.txt
 	[ ! -e x.json ]
 }
 
@@ -118,6 +125,8 @@ words() {
 	run -0 moe-tokenize train --vocab-size 262 --memory 200k --digits 9 -o b.json rare.txt
 	[[ $output == *"forgotten to stay within --memory"* ]]
 	[ "$(printf ' the' | moe-tokenize encode -t b.json | wc -c)" -eq 4 ]
+	fails_with 65 moe-tokenize train -q --vocab-size 400 --memory 1 -o x.json rare.txt
+	says "no other pair is seen 2 times in what --memory had room for"
 }
 
 @test "text without a space is cut where words may not be longer, and takes no time" {

@@ -223,6 +223,11 @@ int tok_trainer_take(struct tok_trainer *t, struct tok_tally *y)
     return rc;
 }
 
+const struct tok_train_lang *tok_trainer_langs(const struct tok_trainer *t)
+{
+    return t->lang;
+}
+
 size_t tok_trainer_cut(const void *arg, const uint8_t *s, size_t n, size_t from)
 {
     return tok_cutter_cut(((const struct tok_trainer *)arg)->cutter, s, n, from);

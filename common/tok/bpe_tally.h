@@ -53,5 +53,6 @@ struct tok_train_lang {
     int64_t merges;             /* parity: those that were chosen for it */
     int64_t tokens, dev_tokens; /* at the end; parity alone */
 };
+const struct tok_train_lang *tok_trainer_langs(const struct tok_trainer *t);    /* [n_langs] */
 
 #endif

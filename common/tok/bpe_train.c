@@ -223,8 +223,9 @@ int tok_trainer_run(struct tok_trainer *t, void (*tick)(void *arg, int64_t token
     TRY_OUT(rc, open_school(&s, stats));
     TRY_OUT(rc, learn(&s, merges, want, tick, arg, &done));
     if (done < want) {
-        rc = err_set(ERR_DATA, "the text supports a vocabulary of %lld tokens, not %d: no other pair is seen %lld times",
-                     (long long)(first + done), (int)h->vocab_size, (long long)(h->min_count > 1 ? h->min_count : 1));
+        rc = err_set(ERR_DATA, "the text supports a vocabulary of %lld tokens, not %d: no other pair is seen %lld times%s",
+                     (long long)(first + done), (int)h->vocab_size, (long long)(h->min_count > 1 ? h->min_count : 1),
+                     t->forgotten > 0 ? " in what --memory had room for" : "");
         goto out;
     }
     for (int l = 0; s.text != NULL && l < h->n_langs; l++) {

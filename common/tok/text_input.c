@@ -72,11 +72,32 @@ static int refill(struct text_input *in)
     return 0;
 }
 
-/* Pipes give what they have: bytes are gathered until there are four. */
+/* What is packed otherwise would be taken for a text that is no text at all. */
+static int not_unpacked(const struct text_input *in)
+{
+    static const struct { const char *name, *by; unsigned char n; const char *begins; } other[] = {
+        { "xz", "xz -dc", 6, "\xfd" "7zXZ\0" }, { "lz4", "lz4 -dc", 4, "\x04\x22\x4d\x18" }, { "zip", "unzip -p", 4, "PK\x03\x04" },
+    };
+    const char *name = NULL, *by = NULL;
+    for (size_t i = 0; i < sizeof other / sizeof *other; i++)
+        if (in->fill >= other[i].n && memcmp(in->window, other[i].begins, other[i].n) == 0) {
+            name = other[i].name;
+            by = other[i].by;
+        }
+    /* "BZh" and a digit could be text; what follows is pi, or a square root when nothing is packed. */
+    if (in->fill >= 10 && memcmp(in->window, "BZh", 3) == 0 && in->window[3] >= '1' && in->window[3] <= '9' &&
+        (memcmp(in->window + 4, "1AY&SY", 6) == 0 || memcmp(in->window + 4, "\x17\x72\x45\x38\x50\x90", 6) == 0)) {
+        name = "bzip2";
+        by = "bzip2 -dc";
+    }
+    return name == NULL ? 0 : err_set(ERR_DATA, "%s: is packed with %s, which is not unpacked here; it can come through a pipe from %s", in->name, name, by);
+}
+
+/* Pipes give what they have: bytes are gathered until all are there that decide. */
 static int find_packing(struct text_input *in)
 {
     const unsigned char *p = in->window;
-    while (in->fill < 4 && !in->eof) {
+    while (in->fill < 10 && !in->eof) {
         size_t got = 0;
         TRY(read_raw(in, in->window + in->fill, WINDOW - in->fill, &got));
         in->fill += got;
@@ -86,6 +107,8 @@ static int find_packing(struct text_input *in)
     else if (in->fill >= 4 && ((p[0] == 0x28 && p[1] == 0xb5 && p[2] == 0x2f && p[3] == 0xfd) ||
                                ((p[0] & 0xf0) == 0x50 && p[1] == 0x2a && p[2] == 0x4d && p[3] == 0x18)))
         in->packing = ZSTD;
+    if (in->packing == PLAIN)
+        TRY(not_unpacked(in));
     if (in->packing == GZIP && inflateInit2(&in->gz, 15 + 16) != Z_OK) {
         in->packing = PLAIN;
         return err_set(ERR_IO, "%s: memory to unpack gzip", in->name);
@@ -215,7 +238,7 @@ static int read_gzip(struct text_input *in, unsigned char *buf, size_t n, size_t
         if (rc == Z_STREAM_END)
             in->inside = 0;
         else if (rc != Z_OK && rc != Z_BUF_ERROR)
-            return err_set(rc == Z_MEM_ERROR ? ERR_IO : ERR_DATA, "%s: byte %llu: no gzip: %s", in->name, place(in),
+            return err_set(rc == Z_MEM_ERROR ? ERR_IO : ERR_DATA, "%s: byte %llu: not valid gzip: %s", in->name, place(in),
                            in->gz.msg != NULL ? in->gz.msg : "damaged");
     }
     return 0;
@@ -233,7 +256,7 @@ static int read_zstd(struct text_input *in, unsigned char *buf, size_t n, size_t
         size_t rc = ZSTD_decompressStream(in->zstd, &to, &from);
         in->from = from.pos;
         if (ZSTD_isError(rc))
-            return err_set(ERR_DATA, "%s: byte %llu: no zstd: %s", in->name, place(in), ZSTD_getErrorName(rc));
+            return err_set(ERR_DATA, "%s: byte %llu: not valid zstd: %s", in->name, place(in), ZSTD_getErrorName(rc));
         in->inside = rc != 0;
         /* Without input it may still give what it holds; when it gives nothing, that was all. */
         if (starved && to.pos == *got && in->inside)

@@ -4,7 +4,7 @@
  * does not matter.  Several gzip members or zstd frames behind one another are
  * one text.  Memory does not depend on the size.  What is torn or damaged is
  * ERR_DATA with the place in the file, and so is a file that changed while it
- * was read. */
+ * was read, or one that begins like xz, bzip2, lz4 or zip. */
 #ifndef TOK_TEXT_INPUT_H
 #define TOK_TEXT_INPUT_H
 

@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "base/fs.h"
+#include "tokenize.h"
 
 static _Bool is_lang(const char *s)
 {
@@ -51,6 +52,12 @@ static const char *operand(struct arena *a, const char *arg, const char **path)
 
 void langs_group(struct arena *a, int argc, char *const *argv, struct langs *out)
 {
+    static char stdin_name[] = "-";
+    static char *const only_stdin[] = { stdin_name };
+    if (argc == 0) {
+        argc = 1;
+        argv = only_stdin;
+    }
     *out = (struct langs){ arena_array(a, (size_t)argc, sizeof *out->v), 0 };
     for (int i = 0; i < argc; i++) {
         const char *path, *name = operand(a, argv[i], &path);
@@ -74,4 +81,15 @@ int langs_option(struct arena *a, const struct langs *l, const char *option, con
         if (strcmp(l->v[i].name, name) == 0)
             return i;
     return err_set(ERR_USAGE, "%s %s: no text of that language; the first of %d is called %s", option, arg, l->n, l->n > 0 ? l->v[0].name : "-");
+}
+
+int langs_check_keys(int n_keys, const char *docs, const struct lang_texts *l, int n)
+{
+    if (n_keys == 0 || tokenize_docs(docs) == TEXT_JSONL)
+        return 0;
+    for (int i = 0; i < n && tokenize_docs(docs) == TEXT_AUTO; i++)
+        for (int k = 0; k < l[i].n; k++)
+            if (tok_text_docs_of(l[i].path[k]) == TEXT_JSONL)
+                return 0;
+    return err_set(ERR_USAGE, "--key is for lines of JSON; no text is named like them, and --docs is not jsonl");
 }

@@ -3,6 +3,7 @@
  * Wiring only: options to calls of tok/ and data/. */
 #include <omp.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/arena.h"
 #include "base/err.h"
@@ -44,6 +45,12 @@ int tokenize_eod(const struct tok_vocab *v, int32_t *id, const char **content)
         return err_set(ERR_DATA, "%s has no special token to end documents with", tok_vocab_name(v));
     *id = tok_vocab_special(v, 0, content);
     return 0;
+}
+
+_Bool tokenize_same_file(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && S_ISREG(x.st_mode) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
 _Bool tokenize_has_sidecar(const char *prefix)

@@ -7,7 +7,6 @@
 #include "outputs.h"
 
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 
 #include "base/arena.h"
@@ -15,6 +14,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "tok/text_input.h"
+#include "tokenize.h"
 #include "train/lock.h"
 
 /* A mark may cost a twentieth of the time: on a disk that syncs in a
@@ -70,15 +70,23 @@ static void make_names(struct outputs *o)
         }
 }
 
-/* The sidecar's name is also that of a vocabulary called PREFIX.json. */
-static int spare_vocab(const struct outputs *o)
+/* The sidecar's name is also that of a vocabulary called PREFIX.json, or of a
+ * text of that name; and who knows what else is read. */
+static int spare_inputs(const struct outputs *o)
 {
-    struct stat a, b;
-    for (int i = 0; i < o->n; i++) {
-        const char *path = arena_printf(o->arena, "%s.json", o->prefix[i]);
-        if (stat(path, &a) == 0 && stat(o->plan->vocab_path, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
-            return err_set(ERR_CREATE, "%s is the vocabulary; the sidecar of %s would replace it", path, o->prefix[i]);
-    }
+    static const char *const ends[] = { ".json", ".bin", ".idx" };
+    const struct tokenfile_info *in = &o->plan->info;
+    for (int i = 0; i < o->n; i++)
+        for (int e = 0; e < 3; e++) {
+            const char *path = arena_printf(o->arena, "%s%s", o->prefix[i], ends[e]);
+            if (!fs_exists(path))
+                continue;
+            if (tokenize_same_file(path, o->plan->vocab_path))
+                return err_set(ERR_CREATE, "%s is the vocabulary; the %s of %s would replace it", path, e == 0 ? "sidecar" : "token file", o->prefix[i]);
+            for (int k = 0; k < in->n_inputs; k++)
+                if (tokenize_same_file(path, in->inputs[k].path))
+                    return err_set(ERR_CREATE, "%s is one of the texts; the %s of %s would replace it", path, e == 0 ? "sidecar" : "token file", o->prefix[i]);
+        }
     return 0;
 }
 
@@ -288,7 +296,7 @@ static int place_all(struct outputs *o)
 static int begin(struct outputs *o, enum outputs_begun *begun)
 {
     _Bool up_to_date = 0, left = fs_exists(o->dir);
-    TRY(spare_vocab(o));
+    TRY(spare_inputs(o));
     *begun = OUTPUTS_UP_TO_DATE;
     if (!left) {
         TRY(may_create(o, &up_to_date));

@@ -23,6 +23,9 @@ int tokenize_vocab(const char *path, const struct tok_load *how, struct tok_voca
 /* The token that ends documents: the special token of the lowest id. */
 int tokenize_eod(const struct tok_vocab *v, int32_t *id, const char **content);
 
+/* Both are there, and are one file. */
+_Bool tokenize_same_file(const char *a, const char *b);
+
 /* PREFIX.json is there. */
 _Bool tokenize_has_sidecar(const char *prefix);
 

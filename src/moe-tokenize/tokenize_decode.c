@@ -264,7 +264,7 @@ static int decode_files(const struct decode_opts *o, const struct tok_vocab *v, 
             fs_out_abort(f.sink.file);
     }
     if (rc == 0 && f.mended > 0)
-        log_warn("%lld documents hold bytes that are no valid UTF-8; JSON has U+FFFD for them", (long long)f.mended);
+        log_warn("documents with bytes that are no valid UTF-8: %lld; JSON has U+FFFD for them", (long long)f.mended);
     tok_table_free(f.table);
     json_free(f.json);
     free(f.sink.buf);

@@ -301,7 +301,7 @@ static void talk(const struct job *j)
     for (int k = 0; k < j->c.how.n_keys; k++)
         invalid += j->c.invalid[k];
     if (invalid > 0)
-        log_warn("%lld bytes are no valid UTF-8; they are kept, as tokens of bytes", (long long)invalid);
+        log_warn("bytes that are no valid UTF-8: %lld; they are kept, as tokens of bytes", (long long)invalid);
 }
 
 static int encode_run(void *opts, int argc, char **argv)

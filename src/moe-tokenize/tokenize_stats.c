@@ -184,17 +184,29 @@ static int find_base(struct stats *s, const char *name)
     return err_set(ERR_USAGE, "--base %s: no text of that language; the first of %d is called %s", name, s->n_langs, s->lang[0].name);
 }
 
+/* Without a token nothing has a parity to it. */
+static int base_has_tokens(const struct stats *s)
+{
+    if (s->base < 0 || s->cell[s->base].m.tokens > 0)
+        return 0;
+    return err_set(ERR_DATA, "--base %s: its texts are empty, so there is nothing to compare with", s->lang[s->base].name);
+}
+
 static int check_opts(const struct stats_opts *o, const struct stats *s)
 {
     if (o->json && o->tsv)
         return err_set(ERR_USAGE, "--json and --tsv exclude each other");
     if (o->tokenizer.n == 0)
         return err_set(ERR_USAGE, "no vocabulary: give one or more with -t tok.json");
-    for (int l = 0; l < s->n_langs && o->tokenizer.n > 1; l++)
-        for (int k = 0; k < s->lang[l].n; k++)
-            if (strcmp(s->lang[l].path[k], "-") == 0)
+    for (int l = 0, n_stdin = 0; l < s->n_langs; l++)
+        for (int k = 0; k < s->lang[l].n; k++) {
+            n_stdin += strcmp(s->lang[l].path[k], "-") == 0;
+            if (n_stdin > 1)
+                return err_set(ERR_USAGE, "standard input is named twice");
+            if (n_stdin > 0 && o->tokenizer.n > 1)
                 return err_set(ERR_USAGE, "standard input can be read once, not for each of %d vocabularies", o->tokenizer.n);
-    return 0;
+        }
+    return langs_check_keys(o->key.n, o->docs, s->lang, s->n_langs);
 }
 
 static int stats_run(void *opts, int argc, char **argv)
@@ -214,9 +226,10 @@ static int stats_run(void *opts, int argc, char **argv)
     s.cell = arena_array(a, (size_t)s.n_vocabs * (size_t)s.n_langs, sizeof *s.cell);
     name_vocabs(a, &s, &o->tokenizer);
     TRY_OUT(rc, measure_all(o, a, &s));
+    TRY_OUT(rc, base_has_tokens(&s));
     for (int l = 0; l < s.n_langs; l++)
         if (s.cell[l].invalid > 0)
-            log_warn("%s: %lld bytes are no valid UTF-8; they are measured as bytes", s.lang[l].name, (long long)s.cell[l].invalid);
+            log_warn("%s: bytes that are no valid UTF-8: %lld; they are measured as bytes", s.lang[l].name, (long long)s.cell[l].invalid);
     rc = tokenize_stats_print(&s, o->json ? TABLE_JSON : o->tsv ? TABLE_TSV : TABLE_HUMAN);
 out:
     arena_free(a);
@@ -224,8 +237,8 @@ out:
 }
 
 const struct opt_cmd tokenize_stats_cmd = {
-    "stats", "tokens a word, parity and more, by language, for several vocabularies", "[options] -t FILE [-t FILE...] [LANG=]TEXT...",
+    "stats", "tokens a word, parity and more, by language, for several vocabularies", "[options] -t FILE [-t FILE...] [[LANG=]TEXT...]",
     "moe-tokenize stats -t tok.json text/*.txt\n"
     "moe-tokenize stats --base en -t tok.json -t other.json text/*.txt\n",
-    stats_table, sizeof(struct stats_opts), 1, -1, stats_run
+    stats_table, sizeof(struct stats_opts), 0, -1, stats_run
 };

@@ -2,10 +2,12 @@
  *
  * For programs there is a row for every vocabulary and language, and then one
  * for every vocabulary.  People get the vocabularies side by side. */
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/arena.h"
 #include "base/err.h"
+#include "base/units.h"
 #include "tokenize_stats.h"
 
 static double share(int64_t part, int64_t whole)
@@ -230,19 +232,24 @@ static int total_table(const struct stats *s, enum table_form form)
 }
 
 /* For people: the totals as a list of facts, a column for each vocabulary,
- * since twenty columns fit on no screen. */
+ * since twenty columns fit on no screen.  NAN is what cannot be said. */
 struct fact { const char *name; int digits; double (*of)(const struct stats *s, int v, const struct total *t); };
+
+static double of_whole(double part, int64_t whole)
+{
+    return whole > 0 ? part / (double)whole : (double)NAN;
+}
 
 static double f_size(const struct stats *s, int v, const struct total *t) { (void)t; return (double)s->vocab[v].size; }
 static double f_tokens(const struct stats *s, int v, const struct total *t) { (void)s; (void)v; return (double)t->sum.m.tokens; }
-static double f_density(const struct stats *s, int v, const struct total *t) { (void)s; (void)v; return share(t->sum.m.bytes, t->sum.m.tokens); }
-static double f_fertility(const struct stats *s, int v, const struct total *t) { (void)s; (void)v; return share(t->sum.m.tokens, t->sum.m.words); }
-static double f_mean(const struct stats *s, int v, const struct total *t) { (void)s; (void)v; return t->n > 0 ? t->fertility / t->n : 0; }
-static double f_parity(const struct stats *s, int v, const struct total *t) { (void)s; (void)v; return t->n > 0 ? t->parity / t->n : 0; }
+static double f_density(const struct stats *s, int v, const struct total *t) { (void)s; (void)v; return of_whole((double)t->sum.m.bytes, t->sum.m.tokens); }
+static double f_fertility(const struct stats *s, int v, const struct total *t) { (void)s; (void)v; return of_whole((double)t->sum.m.tokens, t->sum.m.words); }
+static double f_mean(const struct stats *s, int v, const struct total *t) { (void)s; (void)v; return of_whole(t->fertility, t->n); }
+static double f_parity(const struct stats *s, int v, const struct total *t) { (void)s; (void)v; return of_whole(t->parity, t->n); }
 static double f_worst(const struct stats *s, int v, const struct total *t) { (void)s; (void)v; return t->worst; }
 static double f_gini(const struct stats *s, int v, const struct total *t) { (void)s; (void)v; return t->gini; }
-static double f_continued(const struct stats *s, int v, const struct total *t) { (void)s; (void)v; return share(t->sum.m.continued, t->sum.m.token_words); }
-static double f_retention(const struct stats *s, int v, const struct total *t) { (void)s; (void)v; return share(t->sum.m.one_token, t->sum.m.plain_words); }
+static double f_continued(const struct stats *s, int v, const struct total *t) { (void)s; (void)v; return of_whole((double)t->sum.m.continued, t->sum.m.token_words); }
+static double f_retention(const struct stats *s, int v, const struct total *t) { (void)s; (void)v; return of_whole((double)t->sum.m.one_token, t->sum.m.plain_words); }
 static double f_used(const struct stats *s, int v, const struct total *t) { (void)t; return share(s->vocab[v].used, s->vocab[v].entries); }
 static double f_partial(const struct stats *s, int v, const struct total *t) { (void)s; (void)v; return (double)t->sum.m.partial; }
 static double f_unknown(const struct stats *s, int v, const struct total *t) { (void)s; (void)v; return (double)t->sum.m.unknown; }
@@ -289,7 +296,12 @@ static int fact_table(const struct stats *s)
         table_str(t, facts[i].name);
         for (int v = 0; v < s->n_vocabs; v++) {
             double x = facts[i].of(s, v, &sum[v]);
-            if (facts[i].of == f_worst)
+            char count[32];
+            if (isnan(x))
+                table_none(t);
+            else if (facts[i].digits == 0)
+                table_str(t, arena_strdup(a, units_count(count, (int64_t)x)));
+            else if (facts[i].of == f_worst)
                 table_str(t, arena_printf(a, "%s %.2f", s->lang[sum[v].i_worst].name, x));
             else
                 table_str(t, arena_printf(a, "%.*f", facts[i].digits, x));

@@ -80,7 +80,7 @@ static void tell(const struct train_opts *o, const struct langs *l, const struct
         log_warn("rare pieces were forgotten to stay within --memory: a piece seen %lld times or less may be missing, and no count is short by more",
                  (long long)s->forgotten);
     if (s->invalid > 0)
-        log_warn("%llu bytes are no valid UTF-8; they were learned from as bytes", (unsigned long long)s->invalid);
+        log_warn("bytes that are no valid UTF-8: %llu; they were learned from as bytes", (unsigned long long)s->invalid);
     for (int i = 0; o->parity && i < l->n; i++) {
         const struct tok_train_lang *x = &s->lang[i];
         if (x->dev_tokens > 0)
@@ -94,7 +94,7 @@ static void tell(const struct train_opts *o, const struct langs *l, const struct
 static int put_vocab(const struct train_opts *o, const struct tok_vocab *v, const struct tok_train_stats *s)
 {
     size_t n;
-    char *text = tok_vocab_text(v, &n), distinct[32], bytes[32];
+    char *text = tok_vocab_text(v, &n), distinct[32], bytes[32], tokens[32];
     _Bool up_to_date = 0;
     int rc = strcmp(o->output, "-") == 0 ? out_write(text, n) : put_file(o, text, n, &up_to_date);
     free(text);
@@ -103,8 +103,8 @@ static int put_vocab(const struct train_opts *o, const struct tok_vocab *v, cons
     if (up_to_date)
         log_info("%s: up to date", o->output);
     else
-        log_info("%s: %d tokens from %s of text, %s distinct pieces", o->output, (int)tok_vocab_size(v),
-                 units_bytes(bytes, (double)s->bytes), units_count(distinct, s->distinct));
+        log_info("%s: %s tokens from %s of text, %s distinct pieces", strcmp(o->output, "-") == 0 ? "standard output" : o->output,
+                 units_count(tokens, tok_vocab_size(v)), units_bytes(bytes, (double)s->bytes), units_count(distinct, s->distinct));
     return 0;
 }
 
@@ -169,6 +169,16 @@ static int read_weights(struct arena *a, const struct train_opts *o, const struc
     return 0;
 }
 
+/* The texts cannot be had again when one of them is replaced. */
+static int not_a_text(const struct train_opts *o, const struct langs *l)
+{
+    for (int i = 0; i < l->n; i++)
+        for (int k = 0; k < l->v[i].n; k++)
+            if (tokenize_same_file(l->v[i].path[k], o->output))
+                return err_set(ERR_USAGE, "%s is one of the texts and cannot be the output", o->output);
+    return 0;
+}
+
 static int check_parity(const struct train_opts *o, const struct langs *l)
 {
     if (!o->parity && (o->dev.n > 0 || o->parity_after > 0 || o->parity_window > 0))
@@ -176,8 +186,19 @@ static int check_parity(const struct train_opts *o, const struct langs *l)
     if (o->parity && o->parity_after >= o->vocab_size - 256 && o->parity_after > 0)
         return err_set(ERR_USAGE, "--parity-after %lld leaves no merge to --parity: a vocabulary of %lld tokens has fewer than %lld", (long long)o->parity_after,
                        (long long)o->vocab_size, (long long)o->vocab_size - 255);
+    if (o->parity && o->weight.n > 0 && o->parity_after == 0)
+        return err_set(ERR_USAGE, "--weight counts in merges by frequency, and --parity makes none without --parity-after");
     if (o->parity && l->n < 2)
         return err_set(ERR_USAGE, "--parity needs the texts of two languages or more, as LANG=FILE or files called LANG.txt");
+    return 0;
+}
+
+/* A language without text is never worse off than another. */
+static int all_have_text(const struct train_opts *o, const struct langs *l, const struct tok_trainer *t)
+{
+    for (int i = 0; i < l->n && o->parity; i++)
+        if (tok_trainer_langs(t)[i].bytes == 0)
+            return err_set(ERR_DATA, "--parity: the texts of %s are empty", l->v[i].name);
     return 0;
 }
 
@@ -212,15 +233,15 @@ static int plan_texts(struct arena *a, const struct train_opts *o, const struct 
 
 static int train(struct arena *a, const struct train_opts *o, int argc, char **argv)
 {
-    static char stdin_name[] = "-";
-    static char *only_stdin[] = { stdin_name };
     struct tok_train_how how = { (int32_t)o->vocab_size, o->min_frequency, NULL, 0, { o->scheme, o->split, (int)o->digits, o->nfc },
                                  o->max_word, (uint64_t)o->memory, (uint64_t)o->sample_bytes, 1, NULL, o->parity, o->parity_after, (int)o->parity_window };
     struct train_texts x = { 0 };
     struct tok_trainer *t;
     struct langs l;
-    langs_group(a, argc > 0 ? argc : 1, argc > 0 ? argv : only_stdin, &l);
+    langs_group(a, argc, argv, &l);
     TRY(check_parity(o, &l));
+    TRY(langs_check_keys(o->key.n, o->docs, l.v, l.n));
+    TRY(not_a_text(o, &l));
     name_specials(a, o, &how);
     TRY(read_weights(a, o, &l, &how));
     TRY(plan_texts(a, o, &l, &x));
@@ -228,6 +249,8 @@ static int train(struct arena *a, const struct train_opts *o, int argc, char **a
         how.n_langs = l.n;
     TRY(tok_trainer_new(&how, &t));
     int rc = train_texts_read(&x, t);
+    if (rc == 0)
+        rc = all_have_text(o, &l, t);
     if (rc == 0)
         rc = learn(o, &l, t);
     tok_trainer_free(t);
