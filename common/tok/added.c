@@ -38,7 +38,8 @@ static int32_t new_node(struct tok_finder *f, uint8_t byte, int32_t next)
     return f->n_nodes++;
 }
 
-static void insert(struct tok_finder *f, struct tok_str s, int32_t i)
+/* Of two tokens that look for the same text the package takes either, by chance. */
+static int insert(struct tok_finder *f, struct tok_str s, int32_t i)
 {
     if (f->first[s.s[0]] == 0)
         f->first[s.s[0]] = new_node(f, s.s[0], 0);
@@ -51,8 +52,11 @@ static void insert(struct tok_finder *f, struct tok_str s, int32_t i)
         }
         at = c;
     }
-    if (f->node[at].hit < 0)
-        f->node[at].hit = i;
+    if (f->node[at].hit >= 0)
+        return err_set(ERR_DATA, "added tokens %d and %d are the same text%s: not supported", (int)f->added[f->node[at].hit].id, (int)f->added[i].id,
+                       strcmp(f->added[f->node[at].hit].content, f->added[i].content) != 0 ? " when normalized" : "");
+    f->node[at].hit = i;
+    return 0;
 }
 
 int tok_finder_new(const struct tok_added *added, const struct tok_str *text, int n, struct tok_finder **out)
@@ -65,10 +69,10 @@ int tok_finder_new(const struct tok_added *added, const struct tok_str *text, in
     for (int i = 0; i < n && rc == 0; i++) {
         if (text[i].s == NULL || text[i].n == 0)
             continue;
-        insert(f, text[i], i);
+        rc = insert(f, text[i], i);
         f->any[1] = 1;
         f->any[0] |= !added[i].special;
-        if (added[i].single_word && f->word == NULL)
+        if (rc == 0 && added[i].single_word && f->word == NULL)
             rc = tok_regex_new("added_tokens[].single_word", "\\A\\w", 4, TOK_RUST, &f->word);
     }
     if (rc < 0) {

@@ -22,7 +22,8 @@ struct tok_added {
 struct tok_finder;
 
 /* text[i] is what to look for (its own content, or that normalized) for added[i];
- * those for which it is NULL are left out.  Both are borrowed until free. */
+ * those for which it is NULL are left out.  Both are borrowed until free.  ERR_DATA
+ * names two that are the same. */
 int tok_finder_new(const struct tok_added *added, const struct tok_str *text, int n, struct tok_finder **out);
 void tok_finder_free(struct tok_finder *f);
 /* True when something could be found (with specials, or without). */

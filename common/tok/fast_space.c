@@ -51,6 +51,15 @@ static _Bool has_inner_mark(const uint8_t *s, size_t n)
     return n > MARK_LEN && memcmp(s, MARK, MARK_LEN) != 0 && (memmem(s + 1, n - 1, MARK, MARK_LEN) != NULL);
 }
 
+/* Every character without a token becomes bytes: none is unknown. */
+static _Bool falls_back(const struct tok_vocab *v)
+{
+    for (int b = 0; b < 256; b++)
+        if (v->fallback[b] < 0)
+            return 0;
+    return v->byte_fallback;
+}
+
 /* CR and LF stand alone: no other entry holds them, and their ids take part in no merge. */
 static _Bool breaks_alone(const struct tok_vocab *v, const struct tok_bpe *m)
 {
@@ -59,8 +68,10 @@ static _Bool breaks_alone(const struct tok_vocab *v, const struct tok_bpe *m)
             return 0;
     for (const char *c = "\r\n"; *c != '\0'; c++) {
         int32_t id = tok_bpe_find(m, (const uint8_t *)c, 1);
-        if (id < 0 && (!v->byte_fallback || (id = v->fallback[(uint8_t)*c]) < 0))
-            return 0;           /* unknown: it may fuse with its neighbours */
+        if (id < 0 && !falls_back(v))
+            return 0;           /* unknown, it may fuse with its neighbours, and as bytes pass by one that is */
+        if (id < 0)
+            id = v->fallback[(uint8_t)*c];
         for (int64_t k = 0; k < v->n_merges; k++)
             if (v->merges[k].a == id || v->merges[k].b == id)
                 return 0;
@@ -80,12 +91,16 @@ _Bool tok_space_find(const struct tok_vocab *v, const struct tok_bpe *m, struct 
         if (memmem(s, n, MARK, MARK_LEN) != NULL || memchr(s, ' ', n) != NULL || memchr(s, '\n', n) != NULL || memchr(s, '\r', n) != NULL)
             return 0;
     }
-    /* An unknown mark could fuse with what is unknown before it. */
-    if (tok_bpe_find(m, (const uint8_t *)MARK, MARK_LEN) < 0)
+    /* An unknown mark could fuse with what is unknown before it.  (Ids beyond the vocabulary
+     * are of characters inside of entries.) */
+    const int32_t mark = tok_bpe_find(m, (const uint8_t *)MARK, MARK_LEN);
+    if (mark < 0 || mark >= v->size)
         return 0;
     if (out->split.each)
         return 1;
     if (v->ignore_merges)       /* the whole text is looked up */
+        return 0;
+    if (v->unk < 0 && !falls_back(v))   /* what is dropped no longer stands between two marks */
         return 0;
     for (int32_t i = 0; i < v->size; i++)
         if (v->key[i] != NULL && has_inner_mark(v->key[i], v->key_len[i]))

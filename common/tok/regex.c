@@ -21,7 +21,9 @@ int tok_regex_new(const char *where, const char *pattern, size_t n, enum tok_dia
     char *text;
     int code;
     PCRE2_SIZE at;
-    uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C | (d == TOK_ONIG ? PCRE2_MULTILINE : 0);
+    /* No possessive repetitions of its own making: PCRE2 10.42 takes \P{L}*\P{N} for one,
+     * as if no character were neither letter nor number. */
+    uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C | PCRE2_NO_AUTO_POSSESS | (d == TOK_ONIG ? PCRE2_MULTILINE : 0);
     *out = NULL;
     TRY(tok_regex_translate(where, pattern, n, d, &text));
     struct tok_regex *re = calloc(1, sizeof *re);

@@ -15,7 +15,7 @@
 #define SPACE_NOT "\\x{0}-\\x{8}\\x{e}-\\x{1f}\\x{21}-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{1fff}" \
                   "\\x{200b}-\\x{2027}\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}\\x{3001}-\\x{10ffff}"
 #define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
-#define WORD_ONIG WORD "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"    /* it takes Latin-1 from a table of its own */
+#define WORD_ONIG WORD "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"    /* outside a class it takes Latin-1 from a table of its own */
 #define WORD_RUST WORD "\\x{200c}\\x{200d}"
 
 enum { DEPTH_MAX = 100 };
@@ -137,7 +137,7 @@ static int number(struct reader *r)
 /* After a backslash, in a class or outside. */
 static int escape(struct reader *r, _Bool in_class)
 {
-    const char *word = r->d == TOK_ONIG ? WORD_ONIG : WORD_RUST, *set = NULL;
+    const char *word = r->d == TOK_RUST ? WORD_RUST : in_class ? WORD : WORD_ONIG, *set = NULL;
     _Bool not = 0;
     if (r->p == r->end)
         return refuse(r, "a backslash at the end");

@@ -52,10 +52,9 @@ static int make_finders(struct tok_slow *r, struct tok_slow_mem *w)
     for (size_t i = 0; i < n && rc == 0; i++)
         if (normal[i].n > 0)
             normal[i].s = r->names.p + at[i];
-    if (rc == 0)
-        rc = tok_finder_new(v->added, raw, v->n_added, &r->raw);
-    if (rc == 0)
-        rc = tok_finder_new(v->added, normal, v->n_added, &r->normal);
+    if (rc == 0 && ((rc = tok_finder_new(v->added, raw, v->n_added, &r->raw)) < 0 ||
+                    (rc = tok_finder_new(v->added, normal, v->n_added, &r->normal)) < 0))
+        err_add("%s", v->name);
     free(raw);
     free(normal);
     free(at);

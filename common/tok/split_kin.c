@@ -316,7 +316,7 @@ static const struct { const char *expression; const struct tok_split *split; int
 
 static const char *const deepseek_steps[] = { SPLIT_DEEPSEEK_1, SPLIT_DEEPSEEK_2, SPLIT_DEEPSEEK_3 };
 
-/* Expressions that match everything: to keep the matches and to isolate them is the same. */
+/* Of expressions that match everything to keep the matches and to isolate them is the same. */
 static _Bool isolates(const struct tok_pre *p, _Bool covers)
 {
     return p->kind == TOK_SPLIT && p->expression != NULL &&
@@ -344,6 +344,8 @@ const struct tok_split *tok_split_find(const struct tok_pre *pre, int n, enum to
         return NULL;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(pre[0].expression, known[i].expression) == 0 && known[i].dialects >> d & 1) {
+            if (!isolates(&pre[0], known[i].split != &bloom))
+                return NULL;
             if (known[i].split == &kimi)
                 tok_split_han_init();
             return known[i].split;

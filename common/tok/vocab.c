@@ -89,6 +89,13 @@ static void end_first(struct tok_vocab *v)
             }
 }
 
+/* A literal space is a token of one byte, too, but not what that byte is looked up by. */
+static _Bool is_byte(const struct tok_vocab *v, int32_t id)
+{
+    uint8_t b[4];
+    return !v->char_keys || (v->key_len[id] <= 2 && tok_bytes_read((const char *)v->key[id], v->key_len[id], b) == 1);
+}
+
 int tok_vocab_finish(struct tok_vocab *v)
 {
     qsort(v->special, (size_t)v->n_specials, sizeof *v->special, by_id);
@@ -100,7 +107,7 @@ int tok_vocab_finish(struct tok_vocab *v)
         v->is_special[v->special[i]] = 1;
     }
     for (int32_t i = 0; i < v->size; i++)
-        if (v->byte_level && v->text_bytes[i] == 1 && v->key[i] != NULL)
+        if (v->byte_level && v->text_bytes[i] == 1 && v->key[i] != NULL && is_byte(v, i))
             v->byte_id[v->bytes[i][0]] = i;
     return 0;
 }
@@ -174,6 +181,20 @@ const char *tok_vocab_name(const struct tok_vocab *v)
     return v->name;
 }
 
+/* An added token that merging yields too, for other bytes than those of its content: one
+ * called U+00E9 where that stands for the byte E9. */
+static _Bool is_two(const struct tok_vocab *v, int32_t id)
+{
+    for (size_t i = 0, len; v->char_keys && v->key[id] != NULL && i < v->key_len[id]; i += len) {
+        uint32_t c;
+        if ((len = (size_t)tok_utf8_char(v->key[id] + i, v->key_len[id] - i, &c)) == 0)
+            return 0;
+        if (c >= 0x80 && tok_char_byte(c) >= 0)
+            return 1;
+    }
+    return 0;
+}
+
 _Bool tok_vocab_keeps_text(const struct tok_vocab *v)
 {
     _Bool keeps = v->byte_level && v->n_norm == 0 && v->strip == 0 && !v->gaps;
@@ -182,7 +203,7 @@ _Bool tok_vocab_keeps_text(const struct tok_vocab *v)
     for (int i = 0; i < v->n_pre && keeps; i++)
         keeps = (v->pre[i].kind != TOK_SPLIT || v->pre[i].behavior != TOK_REMOVED) && v->pre[i].prefix == TOK_NEVER && v->pre[i].kind != TOK_METASPACE;
     for (int i = 0; i < v->n_added && keeps; i++)
-        keeps = !v->added[i].lstrip && !v->added[i].rstrip;
+        keeps = !v->added[i].lstrip && !v->added[i].rstrip && !is_two(v, v->added[i].id);
     return keeps;
 }
 

@@ -346,12 +346,13 @@ int tok_vocab_to_ranks(const struct tok_vocab *v, char **text, size_t *n, char *
 
 int tok_vocab_check(const struct tok_vocab *v, struct tok_check *out)
 {
-    struct tok_bpe *m;
+    struct tok_slow *t;
     struct tok_bpe_mem w = { 0 };
     struct tok_ids ids = { 0 };
     int rc = 0;
     *out = (struct tok_check){ .first = -1 };
-    TRY(tok_bpe_new(v, &m));
+    TRY(tok_slow_new(v, &t));
+    const struct tok_bpe *m = tok_slow_model(t);
     for (int32_t i = 0; i < v->size && rc == 0; i++) {
         out->holes += v->bytes[i] == NULL;
         for (int b = 0; b < 256 && v->key[i] == NULL; b++)
@@ -372,7 +373,7 @@ int tok_vocab_check(const struct tok_vocab *v, struct tok_check *out)
     }
     tok_bpe_mem_free(&w);
     free(ids.v);
-    tok_bpe_free(m);
+    tok_slow_free(t);
     return rc;
 }
 

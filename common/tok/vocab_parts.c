@@ -175,10 +175,13 @@ static int read_metaspace(struct tok_vocab *v, const char *where, const json_t *
     t->prefix = strcmp(scheme, "always") == 0 ? TOK_ALWAYS : strcmp(scheme, "first") == 0 ? TOK_FIRST : TOK_NEVER;
     if (t->prefix == TOK_NEVER && strcmp(scheme, "never") != 0)
         return tok_read_refuse(v->name, where, o);
-    /* The first piece is the one at the beginning of the raw text, which is not
-     * known behind these. */
+    /* First are all pieces that come from the beginning of the raw text: which these are is
+     * not known behind steps that take text away there, or that add some and then cut. */
     for (int k = 0; t->prefix == TOK_FIRST && k < v->n_norm; k++)
-        if (v->norm[k].kind == TOK_STRIP || v->norm[k].kind == TOK_REPLACE)
+        if (v->norm[k].kind == TOK_STRIP || v->norm[k].kind == TOK_REPLACE || v->n_pre > 0)
+            return tok_read_refuse(v->name, where, o);
+    for (int k = 0; t->prefix == TOK_FIRST && k < v->n_pre; k++)
+        if (v->pre[k].prefix != TOK_NEVER)
             return tok_read_refuse(v->name, where, o);
     return 0;
 }
@@ -249,12 +252,36 @@ static int read_template(struct tok_vocab *v, const char *where, const json_t *o
     return seen ? 0 : tok_read_refuse(v->name, at, single);
 }
 
+/* One token before a text and one behind it: ["</s>", 2]. */
+static int read_pair(struct tok_vocab *v, const char *where, const json_t *o)
+{
+    static const char *const keys[] = { "cls", "sep" };
+    int32_t **list[] = { &v->before, &v->after };
+    for (int k = 0; k < 2; k++) {
+        const json_t *pair = json_object_get(o, keys[k]), *id = json_array_get(pair, 1);
+        if (json_array_size(pair) != 2 || !json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= v->size)
+            return tok_read_refuse(v->name, where, o);
+        *list[k] = arena_array(v->arena, 1, sizeof **list[k]);
+        **list[k] = (int32_t)json_integer_value(id);
+    }
+    v->n_before = v->n_after = 1;
+    return 0;
+}
+
 static int read_post(struct tok_vocab *v, const char *where, const json_t *o)
 {
     if (strcmp(type_of(o), "ByteLevel") == 0)           /* moves offsets, never ids */
         return tok_read_keys(v->name, where, o, "type add_prefix_space trim_offsets use_regex");
     if (strcmp(type_of(o), "TemplateProcessing") == 0 && v->n_before + v->n_after == 0)
         return read_template(v, where, o);
+    if (strcmp(type_of(o), "RobertaProcessing") == 0 && v->n_before + v->n_after == 0) {
+        TRY(tok_read_keys(v->name, where, o, "type sep cls trim_offsets add_prefix_space"));
+        return read_pair(v, where, o);
+    }
+    if (strcmp(type_of(o), "BertProcessing") == 0 && v->n_before + v->n_after == 0) {
+        TRY(tok_read_keys(v->name, where, o, "type sep cls"));
+        return read_pair(v, where, o);
+    }
     return tok_read_refuse(v->name, where, o);
 }
 
@@ -296,12 +323,13 @@ static int hex(uint8_t c)
     return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-static int put_text(struct decoder *d, int32_t id, struct tok_buf two[2])
+/* s is the token as the decoder gets it. */
+static int put_text(struct decoder *d, int32_t id, struct tok_str s, _Bool bytes, struct tok_buf two[2])
 {
     struct tok_vocab *v = d->v;
-    struct tok_str s = { v->key[id], v->key_len[id] };
+    const char *shown = (const char *)s.s;
     struct tok_regex_mem *none = NULL;
-    if (d->bytes) {
+    if (bytes) {
         two[0].n = 0;
         tok_buf_put(&two[0], s.s, s.n);
         int64_t n = tok_bytes_read((const char *)s.s, s.n, two[0].p);
@@ -317,7 +345,22 @@ static int put_text(struct decoder *d, int32_t id, struct tok_buf two[2])
         byte = (uint8_t)(hex(s.s[3]) * 16 + hex(s.s[4]));
         s = (struct tok_str){ &byte, 1 };
     }
-    return tok_vocab_put(v, id, s.s, s.n, (const char *)v->key[id]);
+    v->bytes[id] = NULL;
+    return tok_vocab_put(v, id, s.s, s.n, shown);
+}
+
+/* An added token is what it was found as, never a map of bytes; special ones keep their names. */
+static int put_added(struct decoder *d, const struct tok_added *a, struct tok_regex_mem *mem, struct tok_buf two[2])
+{
+    struct tok_vocab *v = d->v;
+    struct tok_str s = { (const uint8_t *)a->content, strlen(a->content) };
+    if (a->special)
+        return 0;
+    if (a->normalized && v->n_norm > 0) {
+        TRY(tok_steps_normal(v->norm, v->n_norm, mem, s, two, &s));
+        s.s = memcpy(arena_alloc(v->arena, s.n + 1), s.s, s.n);
+    }
+    return put_text(d, a->id, s, 0, two);
 }
 
 int tok_read_decoder(struct tok_vocab *v, const json_t *o)
@@ -336,10 +379,16 @@ int tok_read_decoder(struct tok_vocab *v, const json_t *o)
     }
     /* Training and encoding count text by the tokens' bytes all the same. */
     if (!ok)
-        d.bytes = v->byte_level;
+        d = (struct decoder){ .v = v, .bytes = v->byte_level };
+    struct tok_regex_mem *mem = tok_regex_mem_new();
+    if (mem == NULL)
+        rc = err_sys(ERR_IO, "memory for normalizers");
     for (int32_t i = 0; i < v->size && rc == 0; i++)
         if (v->key[i] != NULL && v->bytes[i] == NULL)
-            rc = put_text(&d, i, two);
+            rc = put_text(&d, i, (struct tok_str){ v->key[i], v->key_len[i] }, d.bytes, two);
+    for (int i = 0; i < v->n_added && rc == 0; i++)
+        rc = put_added(&d, &v->added[i], mem, two);
+    tok_regex_mem_free(mem);
     for (int k = 0; k < 3; k++)
         tok_buf_free(&two[k]);
     return rc;

@@ -102,7 +102,7 @@ static int read_spec(const char *name, struct field in, _Bool trainer, struct sp
     return rc;
 }
 
-static int put_piece(struct tok_vocab *v, int32_t id, const struct piece *p, _Bool escape)
+static int put_piece(struct tok_vocab *v, int32_t id, const struct piece *p)
 {
     struct tok_buf two[2] = { 0 };
     struct tok_str s = p->s;
@@ -137,7 +137,7 @@ static int put_piece(struct tok_vocab *v, int32_t id, const struct piece *p, _Bo
         v->fallback[b] = id;
         byte = (uint8_t)b;
         s = (struct tok_str){ &byte, 1 };
-    } else if (escape && p->type != UNKNOWN && p->type != CONTROL) {
+    } else if (p->type != UNKNOWN && p->type != CONTROL) {
         struct tok_norm t = { .kind = TOK_REPLACE, .text = { (const uint8_t *)"\xe2\x96\x81", 3 }, .with = { (const uint8_t *)" ", 1 } };
         TRY(tok_steps_normal(&t, 1, NULL, s, two, &s));
     }
@@ -197,14 +197,14 @@ int tok_read_sp(const char *name, const char *text, size_t n, struct tok_vocab *
     v->semantics = TOK_SCORES;
     v->char_keys = v->fuse_unk = 1;
     v->byte_fallback = s.byte_fallback;
-    v->strip = s.dummy;
+    v->strip = s.dummy || s.extra;
     v->score = arena_array(v->arena, (size_t)pieces, sizeof *v->score);
     v->frozen = arena_array(v->arena, (size_t)pieces, sizeof *v->frozen);
     v->added = arena_array(v->arena, (size_t)pieces, sizeof *v->added);
     while ((rc = next_field(&m, &f)) > 0)
         if (f.no == 1 && f.wire == 2) {
             TRY_OUT(rc, read_piece(name, f, &p));
-            TRY_OUT(rc, put_piece(v, id++, &p, s.escape));
+            TRY_OUT(rc, put_piece(v, id++, &p));
         }
     if (rc < 0)
         goto out;

@@ -14,93 +14,14 @@
 #include "tok/bytelevel.h"
 #include "tok/encode.h"
 #include "tok/vocab.h"
-
-#define BYTES "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":false}"
-#define SP_DECODER "{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":{\"String\":\"\xe2\x96\x81\"},\"content\":\" \"}," \
-                   "{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"}]}"
-#define SPLIT(regex) "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\":\"" regex "\"},\"behavior\":\"Isolated\",\"invert\":false}," BYTES "]}"
-#define QWEN SPLIT("(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+")
-
-/* What differs from a byte-level vocabulary of 256 bytes; NULL is null. */
-struct spec { const char *added, *normalizer, *pre, *decoder, *options; const char *tokens[24]; const char *merges; };
-
-static struct tok_vocab *make(const struct spec *s, _Bool bytes)
-{
-    static char text[1 << 16];
-    size_t n = 0;
-    int id = 0;
-    char shown[8];
-    n += (size_t)snprintf(text + n, sizeof text - n, "{\"added_tokens\":[%s],\"normalizer\":%s,\"pre_tokenizer\":%s,\"decoder\":%s,\"model\":{\"type\":\"BPE\"%s,\"vocab\":{",
-                          s->added ? s->added : "", s->normalizer ? s->normalizer : "null", s->pre ? s->pre : "null", s->decoder ? s->decoder : BYTES, s->options ? s->options : "");
-    for (int b = 0; bytes && b < 256; b++) {
-        uint8_t byte = (uint8_t)b;
-        shown[tok_bytes_show(&byte, 1, shown)] = '\0';
-        n += (size_t)snprintf(text + n, sizeof text - n, "%s\"%s%s\":%d", id > 0 ? "," : "", b == '"' || b == '\\' ? "\\" : "", shown, id);
-        id++;
-    }
-    for (int i = 0; i < 24 && s->tokens[i] != NULL; i++, id++)
-        n += (size_t)snprintf(text + n, sizeof text - n, "%s\"%s\":%d", id > 0 ? "," : "", s->tokens[i], id);
-    n += (size_t)snprintf(text + n, sizeof text - n, "},\"merges\":[%s]}}", s->merges ? s->merges : "");
-    struct tok_vocab *v = NULL;
-    int rc = tok_vocab_parse("report", text, n, &v);
-    if (rc < 0)
-        print_message("%s\n", err_msg());
-    assert_int_equal(rc, 0);
-    return v;
-}
-
-/* Encodes by both ways, compares, and gives the number of ids. */
-static int64_t encode(const struct tok_vocab *v, const void *s, size_t n, int32_t *out, int64_t most)
-{
-    int64_t count[2] = { 0 };
-    for (int slow = 0; slow < 2; slow++) {
-        struct tok_how how = { .threads = 1, .slow = slow };
-        struct tok_span doc = { s, n };
-        struct tok_encoder *e;
-        const int32_t *ids;
-        const int64_t *ends;
-        uint64_t bad = 0;
-        assert_int_equal(tok_encoder_new(v, &how, &e), 0);
-        assert_int_equal(tok_encode(e, &doc, 1, &ids, &ends, &bad), 0);
-        count[slow] = ends[0];
-        for (int64_t i = 0; i < ends[0] && i < most; i++) {
-            if (slow)
-                assert_int_equal(ids[i], out[i]);
-            out[i] = ids[i];
-        }
-        tok_encoder_free(e);
-    }
-    assert_int_equal(count[0], count[1]);
-    return count[0];
-}
-
-static void gives(const struct tok_vocab *v, const char *text, int n, const int32_t *want)
-{
-    int32_t ids[64];
-    int64_t k = encode(v, text, strlen(text), ids, 64);
-    for (int i = 0; i < n && i < k; i++)
-        assert_int_equal(ids[i], want[i]);
-    assert_int_equal(k, n);
-}
-
-static void shows(const struct tok_vocab *v, int n, const int32_t *ids, const char *want)
-{
-    struct tok_decoder d;
-    char *buf = NULL;
-    size_t len = 0, cap = 0;
-    tok_decode_begin(&d, v);
-    assert_int_equal(tok_decode(&d, ids, (size_t)n, 0, &buf, &len, &cap), 0);
-    assert_int_equal(tok_decode_end(&d, &buf, &len, &cap), 0);
-    assert_string_equal(buf, want);
-    free(buf);
-}
+#include "tok_small.h"
 
 static void a_million_of_one_character_takes_a_moment(void **state)
 {
     (void)state;
     static const char *const units[] = { "^", "A", " ", "\n", "1", "\xcc\x81", "\xe4\xb8\xad", "\xff", "\xcd\x8f" };
-    static const struct spec spec = { .normalizer = "{\"type\":\"NFC\"}", .pre = QWEN, .tokens = { "^^", "AA", "AAAA" }, .merges = "\"^ ^\",\"A A\",\"AA AA\"" };
-    struct tok_vocab *v = make(&spec, 1);
+    static const struct tok_small spec = { .normalizer = "{\"type\":\"NFC\"}", .pre = QWEN, .tokens = { "^^", "AA", "AAAA" }, .merges = "\"^ ^\",\"A A\",\"AA AA\"" };
+    struct tok_vocab *v = tok_small_new(&spec, 1);
     enum { N = 1000000 };
     char *s = malloc(4 * N);
     for (size_t k = 0; k < sizeof units / sizeof *units; k++) {
@@ -109,7 +30,7 @@ static void a_million_of_one_character_takes_a_moment(void **state)
             memcpy(s + i, units[k], n);
         int32_t one;
         double t0 = clock_s();
-        assert_true(encode(v, s, len, &one, 1) > 0);
+        assert_true(tok_small_encode(v, s, len, &one, 1) > 0);
         assert_true(clock_s() - t0 < 20);
     }
     free(s);
@@ -119,73 +40,72 @@ static void a_million_of_one_character_takes_a_moment(void **state)
 static void the_text_of_an_added_token_is_its_content_and_no_map_of_bytes(void **state)
 {
     (void)state;
-    static const struct spec spec = { .pre = QWEN,
+    static const struct tok_small spec = { .pre = QWEN,
         .added = "{\"id\":256,\"content\":\"il\xc3\x96veyou\",\"normalized\":false,\"special\":false},{\"id\":257,\"content\":\"\xc4\x91" "em\",\"normalized\":true,\"special\":false}" };
-    struct tok_vocab *v = make(&spec, 1);
-    gives(v, "il\xc3\x96veyou\xc4\x91" "em", 2, (int32_t[]){ 256, 257 });
-    shows(v, 2, (int32_t[]){ 256, 257 }, "il\xc3\x96veyou\xc4\x91" "em");
+    struct tok_vocab *v = tok_small_new(&spec, 1);
+    tok_small_gives(v, "il\xc3\x96veyou\xc4\x91" "em", 2, (int32_t[]){ 256, 257 });
+    tok_small_shows(v, 2, (int32_t[]){ 256, 257 }, "il\xc3\x96veyou\xc4\x91" "em");
     tok_vocab_free(v);
 }
 
 static void a_whole_piece_is_looked_up_before_merging_when_the_file_says_so(void **state)
 {
     (void)state;
-    struct spec spec = { .pre = QWEN, .options = ",\"ignore_merges\":true", .tokens = { "\xc4\xa0Vi\xc3\xa1\xc2\xbb\xc4\xa9t" } };
-    struct tok_vocab *v = make(&spec, 1);
-    gives(v, " Vi\xe1\xbb\x87t", 1, (int32_t[]){ 256 });
+    struct tok_small spec = { .pre = QWEN, .options = ",\"ignore_merges\":true", .tokens = { "\xc4\xa0Vi\xc3\xa1\xc2\xbb\xc4\xa9t" } };
+    struct tok_vocab *v = tok_small_new(&spec, 1);
+    tok_small_gives(v, " Vi\xe1\xbb\x87t", 1, (int32_t[]){ 256 });
     tok_vocab_free(v);
     spec.options = NULL;
-    v = make(&spec, 1);
-    gives(v, " Vi\xe1\xbb\x87t", 7, (int32_t[]){ ' ', 'V', 'i', 0xe1, 0xbb, 0x87, 't' });
+    v = tok_small_new(&spec, 1);
+    tok_small_gives(v, " Vi\xe1\xbb\x87t", 7, (int32_t[]){ ' ', 'V', 'i', 0xe1, 0xbb, 0x87, 't' });
     tok_vocab_free(v);
 }
 
 static void a_space_survives_the_round_trip(void **state)
 {
     (void)state;
-    static const struct spec spec = { .pre = QWEN, .tokens = { "\xc4\xa0w" }, .merges = "\"\xc4\xa0 w\"" };
-    struct tok_vocab *v = make(&spec, 1);
-    gives(v, "o w", 2, (int32_t[]){ 'o', 256 });
-    shows(v, 2, (int32_t[]){ 'o', 256 }, "o w");
+    static const struct tok_small spec = { .pre = QWEN, .tokens = { "\xc4\xa0w" }, .merges = "\"\xc4\xa0 w\"" };
+    struct tok_vocab *v = tok_small_new(&spec, 1);
+    tok_small_gives(v, "o w", 2, (int32_t[]){ 'o', 256 });
+    tok_small_shows(v, 2, (int32_t[]){ 'o', 256 }, "o w");
     tok_vocab_free(v);
 }
 
 static void a_normalized_added_token_is_found_inside_a_word(void **state)
 {
     (void)state;
-    static const struct spec spec = { .pre = QWEN, .normalizer = "{\"type\":\"Lowercase\"}",
+    static const struct tok_small spec = { .pre = QWEN, .normalizer = "{\"type\":\"Lowercase\"}",
         .added = "{\"id\":256,\"content\":\"TOK\",\"normalized\":true,\"special\":false},{\"id\":257,\"content\":\"Raw\",\"normalized\":false,\"special\":false}" };
-    struct tok_vocab *v = make(&spec, 1);
-    gives(v, "aTokb", 3, (int32_t[]){ 'a', 256, 'b' });
-    gives(v, "Raw", 1, (int32_t[]){ 257 });
-    gives(v, "raw", 3, (int32_t[]){ 'r', 'a', 'w' });
+    struct tok_vocab *v = tok_small_new(&spec, 1);
+    tok_small_gives(v, "aTokb", 3, (int32_t[]){ 'a', 256, 'b' });
+    tok_small_gives(v, "Raw", 1, (int32_t[]){ 257 });
+    tok_small_gives(v, "raw", 3, (int32_t[]){ 'r', 'a', 'w' });
     tok_vocab_free(v);
 }
 
-#define SPACE "\xe2\x96\x81"
 static void no_space_is_put_behind_a_token_that_begins_the_text(void **state)
 {
     (void)state;
-    static const struct spec spec = { .decoder = SP_DECODER, .tokens = { "<unk>", "<s>", SPACE, "-", ">", "a" }, .options = ",\"unk_token\":\"<unk>\"",
+    static const struct tok_small spec = { .decoder = SP_DECODER, .tokens = { "<unk>", "<s>", SPACE, "-", ">", "a" }, .options = ",\"unk_token\":\"<unk>\"",
         .added = "{\"id\":1,\"content\":\"<s>\",\"normalized\":false,\"special\":false}",
         .pre = "{\"type\":\"Metaspace\",\"replacement\":\"" SPACE "\",\"prepend_scheme\":\"first\",\"split\":false}" };
-    struct tok_vocab *v = make(&spec, 0);
-    gives(v, "<s>->", 3, (int32_t[]){ 1, 3, 4 });
-    gives(v, "->", 3, (int32_t[]){ 2, 3, 4 });
-    gives(v, "\xe4\xb8\xad\xe4\xb8\xad", 3, (int32_t[]){ 2, 0, 0 });
+    struct tok_vocab *v = tok_small_new(&spec, 0);
+    tok_small_gives(v, "<s>->", 3, (int32_t[]){ 1, 3, 4 });
+    tok_small_gives(v, "->", 3, (int32_t[]){ 2, 3, 4 });
+    tok_small_gives(v, "\xe4\xb8\xad\xe4\xb8\xad", 3, (int32_t[]){ 2, 0, 0 });
     tok_vocab_free(v);
 }
 
 static void tokens_of_bytes_make_characters_again(void **state)
 {
     (void)state;
-    static const struct spec spec = { .decoder = SP_DECODER, .tokens = { "<0xEA>", "<0xB9>", "<0xB0>", "a", "<0x61>", SPACE }, .options = ",\"byte_fallback\":true" };
-    struct tok_vocab *v = make(&spec, 0);
-    gives(v, "\xea\xb9\xb0", 3, (int32_t[]){ 0, 1, 2 });
-    shows(v, 3, (int32_t[]){ 0, 1, 2 }, "\xea\xb9\xb0");
+    static const struct tok_small spec = { .decoder = SP_DECODER, .tokens = { "<0xEA>", "<0xB9>", "<0xB0>", "a", "<0x61>", SPACE }, .options = ",\"byte_fallback\":true" };
+    struct tok_vocab *v = tok_small_new(&spec, 0);
+    tok_small_gives(v, "\xea\xb9\xb0", 3, (int32_t[]){ 0, 1, 2 });
+    tok_small_shows(v, 3, (int32_t[]){ 0, 1, 2 }, "\xea\xb9\xb0");
     /* Text never gives the token of a byte that is a token itself; both read alike. */
-    gives(v, "a", 1, (int32_t[]){ 3 });
-    shows(v, 2, (int32_t[]){ 3, 4 }, "aa");
+    tok_small_gives(v, "a", 1, (int32_t[]){ 3 });
+    tok_small_shows(v, 2, (int32_t[]){ 3, 4 }, "aa");
     tok_vocab_free(v);
 }
 
@@ -197,8 +117,8 @@ static void thousands_of_added_tokens_cost_no_more_than_one(void **state)
     size_t n = 0;
     for (int i = 0; i < TOKENS; i++)
         n += (size_t)sprintf(added + n, "%s{\"id\":%d,\"content\":\"\\n<reserved_%d>\",\"normalized\":false,\"special\":false}", i > 0 ? "," : "", 256 + i, i);
-    struct spec spec = { .pre = QWEN };
-    struct tok_vocab *v = make(&spec, 1);
+    struct tok_small spec = { .pre = QWEN };
+    struct tok_vocab *v = tok_small_new(&spec, 1);
     tok_vocab_free(v);
     char *text = malloc(n + 20000);
     size_t k = 0;
@@ -215,10 +135,10 @@ static void thousands_of_added_tokens_cost_no_more_than_one(void **state)
     memset(s, '\n', N);
     int32_t one;
     double t0 = clock_s();
-    assert_true(encode(v, s, N, &one, 1) > 0);
+    assert_true(tok_small_encode(v, s, N, &one, 1) > 0);
     assert_true(clock_s() - t0 < 10);
-    gives(v, "\n<reserved_6399>", 1, (int32_t[]){ 256 + 6399 });
-    gives(v, "\n<reserved_63>", 1, (int32_t[]){ 256 + 63 });
+    tok_small_gives(v, "\n<reserved_6399>", 1, (int32_t[]){ 256 + 6399 });
+    tok_small_gives(v, "\n<reserved_63>", 1, (int32_t[]){ 256 + 63 });
     tok_vocab_free(v);
     free(s);
     free(text);
@@ -228,13 +148,13 @@ static void thousands_of_added_tokens_cost_no_more_than_one(void **state)
 static void ids_with_holes_stay_as_the_file_has_them(void **state)
 {
     (void)state;
-    static const struct spec spec = { .pre = QWEN, .added = "{\"id\":300,\"content\":\"<x>\",\"normalized\":false,\"special\":false}" };
-    struct tok_vocab *v = make(&spec, 1);
+    static const struct tok_small spec = { .pre = QWEN, .added = "{\"id\":300,\"content\":\"<x>\",\"normalized\":false,\"special\":false}" };
+    struct tok_vocab *v = tok_small_new(&spec, 1);
     struct tok_decoder d;
     char *buf = NULL;
     size_t len = 0, cap = 0;
     assert_int_equal(tok_vocab_size(v), 301);
-    gives(v, "a<x>", 2, (int32_t[]){ 'a', 300 });
+    tok_small_gives(v, "a<x>", 2, (int32_t[]){ 'a', 300 });
     tok_decode_begin(&d, v);
     assert_int_equal(tok_decode(&d, (int32_t[]){ 280 }, 1, 0, &buf, &len, &cap), ERR_DATA);
     assert_non_null(strstr(err_msg(), "id 280 is no token"));
@@ -253,8 +173,8 @@ static void a_token_that_begins_texts_does_not_end_documents(void **state)
         { SPECIAL(256, "<s>") "," SPECIAL(257, "<x>"), "<s>" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct spec spec = { .pre = QWEN, .added = cases[i].added };
-        struct tok_vocab *v = make(&spec, 1);
+        struct tok_small spec = { .pre = QWEN, .added = cases[i].added };
+        struct tok_vocab *v = tok_small_new(&spec, 1);
         const char *name;
         tok_vocab_special(v, 0, &name);
         assert_string_equal(name, cases[i].ends);
@@ -267,8 +187,8 @@ static void a_token_that_begins_texts_does_not_end_documents(void **state)
 static void a_catastrophic_expression_ends_with_a_sentence(void **state)
 {
     (void)state;
-    static const struct spec spec = { .pre = SPLIT("(?:a+)+[bd]") };
-    struct tok_vocab *v = make(&spec, 1);
+    static const struct tok_small spec = { .pre = SPLIT("(?:a+)+[bd]") };
+    struct tok_vocab *v = tok_small_new(&spec, 1);
     char s[64];
     struct tok_span doc = { (uint8_t *)s, sizeof s };
     struct tok_encoder *e;
