@@ -1,11 +1,7 @@
 #!/usr/bin/env python3
 """compare.py [NAME...] -- our files and programs beside transformers, tokenizers and safetensors.
 
-Promises: one line per check, `ok`, `not ok` with the first difference, or `skip` with the reason; a last line
-`N passed, N failed, N skipped`; status 0 only if nothing failed and something passed.  NEED=programs turns the skips
-for programs that are not built into failures.  NAME selects checks whose names contain it.
-
-Refuses: the network, and writing anywhere but in a temporary folder.
+Promises and refuses what checks.py does.  NAME selects checks whose names contain it.
 """
 import json
 import os
@@ -13,7 +9,6 @@ import random
 import struct
 import subprocess
 import sys
-import tempfile
 import unicodedata
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -25,34 +20,19 @@ import transformers
 from safetensors import safe_open
 from safetensors.torch import load_file
 
+import checks
+from checks import HERE, TREE, UDHR, Differs, Skip, program, unless
+
 torch.set_num_threads(1)
 transformers.utils.logging.disable_progress_bar()
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-TREE = os.path.dirname(os.path.dirname(HERE))
 GOLDEN = os.path.join(TREE, "tests", "golden")
 CASES = sorted(d for d in os.listdir(GOLDEN) if os.path.exists(os.path.join(GOLDEN, d, "config.json")))
-UDHR = os.environ.get("ORACLE_UDHR", os.path.join(TREE, "..", "shared", "data", "udhr"))
 EOD = "<|endoftext|>"
 SEQ_LEN = 64
 
 
-class Skip(Exception):
-    """The check cannot be made here; the message says why."""
-
-
-class Differs(Exception):
-    """The answer is no; the message names the first difference."""
-
-
 # ---- our programs
-
-def program(name):
-    path = os.path.join(TREE, "bin", name)
-    if not os.access(path, os.X_OK):
-        raise Skip(f"bin/{name} is not built")
-    return path
-
 
 def call(args, stdin=None, status=0):
     done = subprocess.run(args, input=stdin, capture_output=True, check=False)
@@ -61,11 +41,6 @@ def call(args, stdin=None, status=0):
         raise Differs(f"{' '.join(os.path.basename(a) for a in args[:2])}: status {done.returncode}, wanted {status}: "
                       f"{said[-1] if said else 'it said nothing'}")
     return done.stdout
-
-
-def unless(condition, message):
-    if not condition:
-        raise Differs(message)
 
 
 # ---- golden files
@@ -467,26 +442,5 @@ CHECKS += [("tokenizers makes the golden vocabulary and ids again", golden_tok),
 CHECKS += [(f"{c}: transformers opens our checkpoint and finds our loss", opens_our_checkpoint(c)) for c in CASES]
 
 
-def main(argv):
-    passed = failed = skipped = 0
-    for name, check in CHECKS:
-        if argv[1:] and not any(a in name for a in argv[1:]):
-            continue
-        with tempfile.TemporaryDirectory() as tmp:
-            try:
-                check(tmp)
-                passed += 1
-                print(f"ok {name}", flush=True)
-            except Skip as e:
-                need = "programs" in os.environ.get("NEED", "").split(",") and "not built" in str(e)
-                failed, skipped = failed + need, skipped + (not need)
-                print(f"{'not ok' if need else 'skip'} {name}: {e}", flush=True)
-            except (Differs, OSError, KeyError, ValueError, StopIteration, RuntimeError, struct.error) as e:
-                failed += 1
-                print(f"not ok {name}: {type(e).__name__ + ': ' if not isinstance(e, Differs) else ''}{e}", flush=True)
-    print(f"{passed} passed, {failed} failed, {skipped} skipped")
-    return 0 if passed and not failed else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    sys.exit(checks.run(CHECKS, sys.argv[1:]))

@@ -1,11 +1,9 @@
 #!/usr/bin/env python3
-"""compare_files.py -- token files beside numpy and Megatron's own reader and writer, stats beside numbers made here.
+"""compare_files.py [NAME...] -- token files beside numpy and Megatron's own reader and writer, stats beside numbers made here.
 
-Promises: one line per check, `ok`, `not ok` with the first difference, or `skip` with the reason; a last line
-`N passed, N failed, N skipped`.  ORACLE_TOKENIZERS names the folder of *.tokenizer.json.zst, ORACLE_UDHR that of the
-texts, one per language, named LANG.txt.
-
-Refuses: the network, and writing anywhere but in a temporary folder.  megatron-core is used when it is installed.
+Promises and refuses what checks.py does.  NAME selects checks whose names contain it, ORACLE_TOKENIZERS names the
+folder of *.tokenizer.json.zst, ORACLE_UDHR that of the texts, one per language, named LANG.txt.  megatron-core is used
+when it is installed.
 """
 import contextlib
 import glob
@@ -15,41 +13,22 @@ import os
 import random
 import subprocess
 import sys
-import tempfile
 import warnings
 
 import numpy as np
 from tokenizers import Tokenizer
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-TREE = os.path.dirname(os.path.dirname(HERE))
-SHARED = os.path.join(TREE, "..", "shared", "data")
-PROGRAM = os.path.join(TREE, "bin", "moe-tokenize")
-UDHR = os.environ.get("ORACLE_UDHR", os.path.join(SHARED, "udhr"))
-TOKENIZERS = os.environ.get("ORACLE_TOKENIZERS", os.path.join(SHARED, "tokenizers"))
+import checks
+from checks import TOKENIZERS, TREE, UDHR, Differs, Skip, program, same
+
 DTYPES = {1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64, 6: np.float64, 7: np.float32, 8: np.uint16}
 
 
-class Skip(Exception):
-    """The check cannot be made here; the message says why."""
-
-
-class Differs(Exception):
-    """The answer is no; the message names the first difference."""
-
-
 def run(*args, status=0, **more):
-    done = subprocess.run([PROGRAM, *args], capture_output=True, check=False, **more)
+    done = subprocess.run([program("moe-tokenize"), *args], capture_output=True, check=False, **more)
     if done.returncode != status:
         raise Differs(f"{' '.join(args)}: status {done.returncode}: {done.stderr.decode(errors='replace').strip()}")
     return done.stdout
-
-
-def same(what, want, got):
-    want, got = list(want), list(got)
-    if want != got:
-        at = next((i for i, (a, b) in enumerate(zip(want, got)) if a != b), min(len(want), len(got)))
-        raise Differs(f"{what}: item {at} of {len(want)}: {want[at:at + 4]}, ours {got[at:at + 4]}")
 
 
 def pair(prefix):
@@ -187,23 +166,5 @@ CHECKS = {
 }
 
 
-def main():
-    counts = {"ok": 0, "not ok": 0, "skip": 0}
-    for name, check in CHECKS.items():
-        if len(sys.argv) > 1 and not any(x in name for x in sys.argv[1:]):
-            continue
-        with tempfile.TemporaryDirectory() as tmp:
-            try:
-                check(tmp)
-                verdict, why = "ok", ""
-            except Skip as e:
-                verdict, why = "skip", f": {e}"
-            except Differs as e:
-                verdict, why = "not ok", f": {e}"
-        counts[verdict] += 1
-        print(f"{verdict} - {name}{why}", flush=True)
-    print(f"{counts['ok']} passed, {counts['not ok']} failed, {counts['skip']} skipped")
-    return counts["not ok"] > 0
-
-
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(checks.run(CHECKS.items(), sys.argv[1:]))

@@ -1,13 +1,11 @@
 #!/usr/bin/env python3
 """compare_tok.py [NAME...] -- ids of moe-tokenize beside those of tokenizers, tiktoken, sentencepiece and mistral-common.
 
-Promises: one line per check, `ok`, `not ok` with the first difference, or `skip` with the reason; a last line
-`N passed, N failed, N skipped`.  ORACLE_TOKENIZERS names the folder of *.tokenizer.json.zst, ORACLE_UDHR that of the
-texts, ORACLE_TEXT further files to encode, ORACLE_SEEDS how many random tokenizers (100), ORACLE_MB how many megabytes
-each vocabulary is held to beyond the small texts (0): languages, code, the files of ORACLE_TEXT, emoji, controls, every
-byte as a character, random characters, in documents of all sizes.
-
-Refuses: the network, and writing anywhere but in a temporary folder.
+Promises and refuses what checks.py does.  NAME selects checks whose names contain it, ORACLE_TOKENIZERS names the
+folder of *.tokenizer.json.zst, ORACLE_UDHR that of the texts, ORACLE_TEXT further files to encode, ORACLE_SEEDS how
+many random tokenizers (100), ORACLE_MB how many megabytes each vocabulary is held to beyond the small texts (0):
+languages, code, the files of ORACLE_TEXT, emoji, controls, every byte as a character, random characters, in documents
+of all sizes.
 """
 import base64
 import glob
@@ -26,43 +24,25 @@ import tiktoken
 from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 from tokenizers import Tokenizer
 
+import checks
 import make_tok_cases
 import tok_cases
+from checks import TOKENIZERS, TREE, UDHR, Differs, Skip, program, same
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-TREE = os.path.dirname(os.path.dirname(HERE))
-SHARED = os.path.join(TREE, "..", "shared", "data")
-PROGRAM = os.path.join(TREE, "bin", "moe-tokenize")
 MISTRAL = os.path.join(os.path.dirname(mistral_common.__file__), "data")
 
 
-class Skip(Exception):
-    """The check cannot be made here; the message says why."""
-
-
-class Differs(Exception):
-    """The answer is no; the message names the first difference."""
-
-
 def ours(args, text):
-    done = subprocess.run([PROGRAM, "encode", "-f", "-q", "-j", "1", *args], input=text.encode(), capture_output=True, check=False)
+    done = subprocess.run([program("moe-tokenize"), "encode", "-f", "-q", "-j", "1", *args], input=text.encode(), capture_output=True, check=False)
     if done.returncode:
         raise Differs(done.stderr.decode(errors="replace").strip())
     return list(struct.unpack(f"<{len(done.stdout) // 4}i", done.stdout))
 
 
-def same(what, want, got):
-    if want == got:
-        return
-    at = next((i for i, (a, b) in enumerate(zip(want, got)) if a != b), min(len(want), len(got)))
-    raise Differs(f"{what}: id {at} of {len(want)}: {want[at:at + 4]}, ours {got[at:at + 4]}")
-
-
 def texts():
     """24 languages, code, random characters that are assigned, and characters that make trouble."""
     rnd = random.Random(7)
-    udhr = os.environ.get("ORACLE_UDHR", os.path.join(SHARED, "udhr"))
-    for name, paths in (("languages", sorted(glob.glob(os.path.join(udhr, "*.txt")))),
+    for name, paths in (("languages", sorted(glob.glob(os.path.join(UDHR, "*.txt")))),
                         ("code", sorted(glob.glob(os.path.join(TREE, "common", "tok", "*.c")))),
                         ("given", os.environ.get("ORACLE_TEXT", "").split())):
         text = ""
@@ -110,7 +90,7 @@ def in_bulk(args, encode, megabytes):
         with open(path, "w", encoding="ascii") as f:
             for doc in documents(megabytes):
                 f.write(json.dumps({"text": doc}) + "\n")
-        done = subprocess.run([PROGRAM, "encode", "-q", "-j", "2", "--docs", "jsonl", "-o", prefix, *args, path], capture_output=True, check=False)
+        done = subprocess.run([program("moe-tokenize"), "encode", "-q", "-j", "2", "--docs", "jsonl", "-o", prefix, *args, path], capture_output=True, check=False)
         if done.returncode:
             raise Differs(done.stderr.decode(errors="replace").strip())
         with open(prefix + ".idx", "rb") as f:
@@ -136,8 +116,7 @@ def every_text(args, encode):
 
 def real(name):
     def check(tmp):
-        folder = os.environ.get("ORACLE_TOKENIZERS", os.path.join(SHARED, "tokenizers"))
-        packed, path = os.path.join(folder, f"{name}.tokenizer.json.zst"), os.path.join(tmp, "tokenizer.json")
+        packed, path = os.path.join(TOKENIZERS, f"{name}.tokenizer.json.zst"), os.path.join(tmp, "tokenizer.json")
         if not os.path.exists(packed):
             raise Skip(f"no {packed}")
         subprocess.run(["zstd", "-dqf", packed, "-o", path], check=True)
@@ -261,25 +240,5 @@ CHECKS += [(f"sentencepiece and {n}", sp_model(n)) for n in ("tokenizer.model.v1
                                                           "mistral_instruct_tokenizer_241114.model.v7")]
 
 
-def main(argv):
-    passed = failed = skipped = 0
-    for name, check in CHECKS:
-        if argv[1:] and not any(a in name for a in argv[1:]):
-            continue
-        with tempfile.TemporaryDirectory() as tmp:
-            try:
-                check(tmp)
-                passed += 1
-                print(f"ok {name}", flush=True)
-            except Skip as e:
-                skipped += 1
-                print(f"skip {name}: {e}", flush=True)
-            except (Differs, OSError, KeyError, ValueError, RuntimeError, subprocess.CalledProcessError) as e:
-                failed += 1
-                print(f"not ok {name}: {e}", flush=True)
-    print(f"{passed} passed, {failed} failed, {skipped} skipped")
-    return 0 if passed and not failed else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    sys.exit(checks.run(CHECKS, sys.argv[1:]))
