@@ -272,12 +272,6 @@ sweep() {
 
 # ---- two ranks
 
-need_ranks() {
-	command -v mpirun > /dev/null 2>&1 || skip "mpirun is not installed (mpi)"
-	moe-train --version | grep -q 'mpi=' || skip "built without MPI (mpi)"
-	[ -z "${MOE_SAN-}" ] || skip "MPI under a sanitizer reports its own leaks (mpi)"
-}
-
 run2() { moe-train run --ranks 2 -q -j 1 --peak 100 -c tiny.yaml -o run mesh.ep=2 checkpoint.async=true "$@" < /dev/null; }
 
 # faulty2 RANK FAULT: on one of two ranks.

@@ -7,9 +7,8 @@
 load lib
 
 setup() {
-	need mpirun
+	need_ranks
 	TOY=$MOE_BUILD/unit/test_ckpt_ranks
-	"$TOY" backends | grep -qx mpi || skip "built without MPI"
 	cd "$BATS_TEST_TMPDIR"
 }
 

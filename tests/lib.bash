@@ -61,6 +61,24 @@ same() { cmp "$1" "$2"; }
 # need TOOL: skip, with the reason, when the tool is not there.
 need() { command -v "$1" > /dev/null 2>&1 || skip "$1 is not installed"; }
 
+# no_ranks: why several ranks cannot be tested here; nothing when they can.
+no_ranks() {
+	if ! command -v mpirun > /dev/null 2>&1; then
+		echo "mpirun is not installed (mpi)"
+	elif ! moe-train --version | grep -q 'mpi='; then
+		echo "built without MPI (mpi)"
+	elif [ -n "${MOE_SAN-}" ]; then
+		echo "MPI under a sanitizer reports its own leaks (mpi)"
+	fi
+}
+
+# need_ranks: skip, with the reason, where they cannot.
+need_ranks() {
+	local why
+	why=$(no_ranks)
+	[ -z "$why" ] || skip "$why"
+}
+
 # need_preload NAME: path of the fault library in $FAULT.  A sanitizer must be
 # loaded first and refuses company.
 need_preload() {

@@ -175,9 +175,7 @@ step() { printf '%s/ckpt/step-%08d' "$1" "$2"; }
 }
 
 @test "two ranks: all kinds, beside the steps and standing still" {
-	command -v mpirun > /dev/null 2>&1 || skip "mpirun is not installed (mpi)"
-	moe-train --version | grep -q 'mpi=' || skip "built without MPI (mpi)"
-	[ -z "${MOE_SAN-}" ] || skip "MPI under a sanitizer reports its own leaks (mpi)"
+	need_ranks
 	kinds false still --ranks 2 mesh.ep=2 < /dev/null 2> /dev/null
 	kinds true run --ranks 2 mesh.ep=2 < /dev/null 2> said
 	[ "$(steps still)" = '10 18 20 21 24' ]

@@ -17,9 +17,7 @@ setup_file() {
 }
 
 setup() {
-	command -v mpirun > /dev/null 2>&1 || skip "mpirun is not installed (mpi)"
-	moe-train --version | grep -q 'mpi=' || skip "built without MPI (mpi)"
-	[ -z "${MOE_SAN-}" ] || skip "MPI under a sanitizer reports its own leaks (mpi)"
+	need_ranks
 	cd "$BATS_TEST_TMPDIR"
 	cp "$BATS_FILE_TMPDIR"/data/{tok.json,tiny.yaml,train.*,valid.*} .
 	STRAIGHT=$BATS_FILE_TMPDIR/data/straight

@@ -20,16 +20,6 @@ blocks() {
 # Blocks that start ranks run where there is MPI, and are left out elsewhere.
 of_ranks() { grep -qE -e '--ranks [2-9].* -o |moe-train verify' "$1"; }
 
-no_mpi() {
-	if ! command -v mpirun > /dev/null 2>&1; then
-		echo "mpirun is not installed (mpi)"
-	elif ! moe-train --version | grep -q 'mpi='; then
-		echo "built without MPI (mpi)"
-	elif [ -n "${MOE_SAN-}" ]; then
-		echo "MPI under a sanitizer reports its own leaks (mpi)"
-	fi
-}
-
 tree() {
 	mkdir -p bin tree/bin tree/tests tree/demo
 	cp -r "$ROOT/README.md" "$ROOT/etc" "$ROOT/man" tree
@@ -75,7 +65,7 @@ package() {
 	tree
 	package
 	# One shell for all, as a reader would have; it says how far it came.
-	no_mpi > why
+	no_ranks > why
 	for b in blocks/*; do
 		if [ -s why ] && of_ranks "$b"; then
 			rm "$b"
@@ -102,8 +92,7 @@ called tree/tests/check' ]
 }
 
 @test "the blocks of several ranks were among them" {
-	why=$(no_mpi)
-	[ -z "$why" ] || skip "$why"
+	need_ranks
 	need dpkg-deb
 	need mandoc
 	cd "$BATS_FILE_TMPDIR"

@@ -191,9 +191,7 @@ cut() {
 }
 
 @test "two ranks: a stop is called by the signal that the user sent, and a killed rank leaves a run that failed" {
-	command -v mpirun > /dev/null 2>&1 || skip "mpirun is not installed (mpi)"
-	moe-train --version | grep -q 'mpi=' || skip "built without MPI (mpi)"
-	[ -z "${MOE_SAN-}" ] || skip "MPI under a sanitizer reports its own leaks (mpi)"
+	need_ranks
 	for how in INT:130 TERM:75 HUP:75 USR1:75; do
 		rm -rf run
 		moe-train run --ranks 2 -q -j 1 --peak 100 -c tiny.yaml -o run mesh.ep=2 train.steps=1000000 < /dev/null > rows 2> log 3>&- &

@@ -5,9 +5,7 @@
 load train_lib
 
 setup() {
-	command -v mpirun > /dev/null 2>&1 || skip "mpirun is not installed (mpi)"
-	moe-train --version | grep -q 'mpi=' || skip "built without MPI (mpi)"
-	[ -z "${MOE_SAN-}" ] || skip "MPI under a sanitizer reports its own leaks (mpi)"
+	need_ranks
 	cd "$BATS_TEST_TMPDIR"
 	export OMP_NUM_THREADS=1
 }

@@ -15,9 +15,7 @@
  * test_ckpt_ranks product RUN STEP REPLICAS STRIDE [HOW]
  *         with the fault library before it: saves STEP + 1 again and again, and
  *         in turn each call of each kind fails on one rank, then on all; prints
- *         "STATUS: sentence" where something is not as it must be, else the cases
- * test_ckpt_ranks backends
- *         what comm_open() takes, one a line */
+ *         "STATUS: sentence" where something is not as it must be, else the cases */
 #include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -616,11 +614,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(rows_that_do_not_make_up_a_tensor_are_refused),
     };
 
-    if (argc > 1 && !strcmp(argv[1], "backends")) {
-        for (const char *const *b = comm_names(); *b; b++)
-            puts(*b);
-        return 0;
-    }
     if (argc > 5 && !strcmp(argv[1], "product"))
         return product_main(argc, argv);
     if (argc > 5 && !strcmp(argv[1], "save"))
