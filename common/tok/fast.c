@@ -12,6 +12,7 @@
 #include "tok/bytelevel.h"
 #include "tok/chars.h"
 #include "tok/fast_cache.h"
+#include "tok/fast_merge.h"
 #include "tok/fast_space.h"
 #include "tok/split_window.h"
 #include "tok/vocab_store.h"
@@ -28,6 +29,7 @@ struct tok_fast {
     const struct tok_vocab *v;
     const struct tok_bpe *model;
     const struct tok_pairs *pairs;
+    struct tok_near near;       /* perhaps empty */
     const struct tok_split *split;
     tok_mask_ascii *kernel;
     const struct tok_finder *finder[2]; /* in the raw and in the normalized text; NULL: nothing to find */
@@ -106,6 +108,13 @@ int tok_fast_new(const struct tok_vocab *v, const struct tok_slow *ref, _Bool sp
         f->cuts &= space.prefix == TOK_SPACE_NEVER || !tok_finder_any(tok_slow_finder(ref, 0), specials);
     }
     f->pairs = tok_bpe_pairs(f->model);
+    if (!f->spaces) {
+        int rc = tok_near_new(f->pairs, v->byte_id, &f->near);
+        if (rc < 0) {
+            free(f);
+            return rc;
+        }
+    }
     for (int k = 0; k < 2; k++)
         if (tok_finder_any(tok_slow_finder(ref, k), specials))
             f->finder[k] = tok_slow_finder(ref, k);
@@ -115,6 +124,8 @@ int tok_fast_new(const struct tok_vocab *v, const struct tok_slow *ref, _Bool sp
 
 void tok_fast_free(struct tok_fast *f)
 {
+    if (f != NULL)
+        tok_near_free(&f->near);
     free(f);
 }
 
@@ -220,6 +231,10 @@ static int merge_piece(const struct tok_fast *f, struct tok_fast_mem *w, const u
         *n_out = 1;
         return 0;
     }
+    if (n <= TOK_NEAR_MAX && f->near.slot != NULL) {
+        *n_out = tok_near_merge(&f->near, s, n, out);
+        return 0;
+    }
     for (size_t i = 0; i < n; i++)
         out[i] = f->v->byte_id[s[i]];
     if (n > TOK_SCAN_MAX)
@@ -232,47 +247,58 @@ static int merge_piece(const struct tok_fast *f, struct tok_fast_mem *w, const u
 static int miss(const struct tok_fast *f, struct tok_fast_mem *w, const uint8_t *s, size_t n, int32_t *out, size_t *n_out)
 {
     TRY(merge_piece(f, w, s, n, out, n_out));
-    if (n <= TOK_LONG)
-        tok_cache_put(&w->cache, s, n, out, *n_out);
+    tok_cache_put(&w->cache, s, n, out, *n_out);
     return 0;
 }
 
-/* What is too long for the first table, or is not there: the second one, or a merge. */
+/* What is too long for the first table, or not there as ids. */
 static int look_further(const struct tok_fast *f, struct tok_fast_mem *w, const uint8_t *s, size_t n, int32_t *out, size_t *n_out)
 {
     uint64_t key[6];
     const int32_t *ids;
-    if (n > TOK_LONG)
-        return merge_piece(f, w, s, n, out, n_out);
-    tok_long_key(s, n, key);
-    if ((ids = tok_long_find(&w->cache, tok_long_place(&w->cache, key), key, n_out)) == NULL)
+    if (n > TOK_LONG) {
+        ids = n <= TOK_WIDE ? tok_wide_find(&w->cache, s, n, n_out) : NULL;
+    } else {
+        tok_long_key(s, n, key);
+        ids = tok_long_find(&w->cache, tok_long_place(&w->cache, key), key, n_out);
+    }
+    if (ids == NULL)
         return miss(f, w, s, n, out, n_out);
-    memcpy(out, ids, TOK_LONG_IDS * sizeof *ids);
+    memcpy(out, ids, *n_out * sizeof *ids);
     return 0;
 }
 
 /* The pieces of s that end at end[0..m).  s is readable for 48 bytes more than they are.
- * Ids are copied by the table's width, so there must be room for 19 more. */
+ * Ids are copied by the first table's width, so there must be room for some more. */
 static int run_ends(const struct tok_fast *f, struct tok_fast_mem *w, const uint8_t *s, const uint16_t *end, size_t m, struct tok_ids *out)
 {
-    uint64_t key[GROUP][2];
+    uint64_t key[GROUP][2], longer[6];
     size_t place[GROUP], begin = 0;
-    TRY(tok_ids_room(out, end[m - 1] + TOK_LONG_IDS));
+    TRY(tok_ids_room(out, end[m - 1] + TOK_PACKED_IDS));
     for (size_t i = 0; i < m; i += GROUP) {
         size_t k = m - i < GROUP ? m - i : GROUP, from = begin, n;
         tok_cache_grow(&w->cache);
         for (size_t j = 0; j < k; from = end[i + j++]) {
             n = end[i + j] - from;
-            tok_short_key(s + from, n <= TOK_SHORT ? n : TOK_SHORT, key[j]);
+            if (n > TOK_SHORT) {
+                if (n <= TOK_LONG) {
+                    tok_long_key(s + from, n, longer);
+                    tok_long_fetch(&w->cache, tok_long_place(&w->cache, longer));
+                }
+                continue;
+            }
+            tok_short_key(s + from, n, key[j]);
             place[j] = tok_short_place(&w->cache, key[j]);
-            __builtin_prefetch(w->cache.few + place[j]);
+            tok_short_fetch(&w->cache, place[j]);
         }
         int32_t *to = out->v + out->n;
         for (size_t j = 0; j < k; begin = end[i + j++], to += n) {
-            size_t len = end[i + j] - begin;
-            const int32_t *ids = tok_short_find(&w->cache, place[j], key[j], &n);
-            if (ids != NULL && len <= TOK_SHORT)
-                memcpy(to, ids, TOK_SHORT_IDS * sizeof *ids);
+            const size_t len = end[i + j] - begin;
+            const struct tok_short *x = len <= TOK_SHORT ? tok_short_find(&w->cache, place[j], key[j], &n) : NULL;
+            if (x != NULL && n <= TOK_PACKED_IDS)
+                tok_short_ids(x, n, to);
+            else if (x == NULL && len <= TOK_SHORT)
+                TRY(miss(f, w, s + begin, len, to, &n));
             else
                 TRY(look_further(f, w, s + begin, len, to, &n));
         }

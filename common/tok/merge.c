@@ -4,19 +4,40 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/err.h"
 
+enum { HUGE_PAGE = 2 << 20 };
+
 void *tok_pages_new(size_t bytes)
 {
-    const size_t huge = (size_t)2 << 20, align = bytes >= huge ? huge : 64;
-    bytes = (bytes + align - 1) / align * align;
-    void *p = aligned_alloc(align, bytes);
-    if (p == NULL)
+    if (bytes < HUGE_PAGE) {
+        void *small = aligned_alloc(64, (bytes + 63) / 64 * 64);
+        return small != NULL ? memset(small, 0, bytes) : NULL;
+    }
+    /* So much that it begins at a large page, and what is before and behind is given back. */
+    const size_t all = bytes + HUGE_PAGE;
+    uint8_t *p = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
         return NULL;
-    if (align == huge)
-        madvise(p, bytes, MADV_HUGEPAGE);       /* a wish */
-    return memset(p, 0, bytes);
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), before = (HUGE_PAGE - (uintptr_t)p % HUGE_PAGE) % HUGE_PAGE,
+                 used = (bytes + page - 1) / page * page;
+    if (before > 0)
+        munmap(p, before);
+    if (all - before > used)
+        munmap(p + before + used, all - before - used);
+    madvise(p + before, used, MADV_HUGEPAGE);   /* a wish */
+    return p + before;
+}
+
+void tok_pages_free(void *p, size_t bytes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    if (p != NULL && bytes >= HUGE_PAGE)
+        munmap(p, (bytes + page - 1) / page * page);
+    else
+        free(p);
 }
 
 static void see(struct tok_pairs *t, uint64_t key)
@@ -32,8 +53,8 @@ static int rehash(struct tok_pairs *t, int bits)
     struct tok_pair *slot = tok_pages_new(n * sizeof *slot);
     uint64_t *seen = tok_pages_new(n / 4 * sizeof *seen);
     if (slot == NULL || seen == NULL) {
-        free(slot);
-        free(seen);
+        tok_pages_free(slot, n * sizeof *slot);
+        tok_pages_free(seen, n / 4 * sizeof *seen);
         return err_sys(ERR_IO, "memory for %zu pairs", n);
     }
     for (size_t i = 0; i < n; i++)
@@ -51,8 +72,7 @@ static int rehash(struct tok_pairs *t, int bits)
             i = (i + 1) & t->mask;
         slot[i] = old.slot[k];
     }
-    free(old.slot);
-    free(old.seen);
+    tok_pairs_free(&old);
     return 0;
 }
 
@@ -84,8 +104,8 @@ int tok_pairs_add(struct tok_pairs *t, int32_t a, int32_t b, int32_t rank, int32
 
 void tok_pairs_free(struct tok_pairs *t)
 {
-    free(t->slot);
-    free(t->seen);
+    tok_pages_free(t->slot, (t->mask + 1) * sizeof *t->slot);
+    tok_pages_free(t->seen, (t->mask + 1) / 4 * sizeof *t->seen);
     *t = (struct tok_pairs){ 0 };
 }
 

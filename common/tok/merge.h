@@ -13,8 +13,9 @@
 struct tok_pair { uint64_t key; int32_t rank, product; };
 
 /* Zeroed memory for a table that is read all over: in large pages where the system gives
- * them, which must be asked for before the first touch.  free() it; NULL: there is none. */
+ * them, which must be asked for before the first touch.  NULL: there is none. */
 void *tok_pages_new(size_t bytes);
+void tok_pages_free(void *p, size_t bytes);     /* as many as were asked for; NULL is accepted */
 
 /* Open addressing, at most 5/8 full.  Most questions are about pairs that are not there;
  * sixteen bits for each slot answer nearly all of these from a table that stays near. */
