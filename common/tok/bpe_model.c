@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "base/err.h"
 #include "tok/bytelevel.h"
@@ -15,20 +16,13 @@
 struct tok_bpe {
     const struct tok_vocab *v;
     int32_t *slot; size_t mask;         /* id + 1 */
+    uint64_t *seen; int seen_shift;     /* four bits for each slot: most keys that are not there are told from here */
     struct tok_str *extra; int32_t n_extra, cap_extra;
     struct tok_pairs pairs;
     struct tok_finder *frozen;
     struct tok_added *frozen_added;
     struct tok_str *frozen_text;
 };
-
-static uint64_t key_hash(const uint8_t *s, size_t n)
-{
-    uint64_t h = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < n; i++)
-        h = (h ^ s[i]) * 0x100000001b3u;
-    return h ^ h >> 29;
-}
 
 static struct tok_str key_of(const struct tok_bpe *m, int32_t id)
 {
@@ -37,9 +31,9 @@ static struct tok_str key_of(const struct tok_bpe *m, int32_t id)
     return (struct tok_str){ m->v->key[id], m->v->key_len[id] };
 }
 
-static int32_t *slot_of(const struct tok_bpe *m, const uint8_t *s, size_t n)
+static int32_t *slot_of(const struct tok_bpe *m, uint64_t hash, const uint8_t *s, size_t n)
 {
-    size_t i = key_hash(s, n) & m->mask;
+    size_t i = hash & m->mask;
     for (; m->slot[i] != 0; i = (i + 1) & m->mask) {
         struct tok_str k = key_of(m, m->slot[i] - 1);
         if (k.n == n && memcmp(k.s, s, n) == 0)
@@ -50,7 +44,19 @@ static int32_t *slot_of(const struct tok_bpe *m, const uint8_t *s, size_t n)
 
 int32_t tok_bpe_find(const struct tok_bpe *m, const uint8_t *s, size_t n)
 {
-    return *slot_of(m, s, n) - 1;
+    const uint64_t hash = XXH3_64bits(s, n), bit = hash >> m->seen_shift;
+    return m->seen[bit >> 6] >> (bit & 63) & 1 ? *slot_of(m, hash, s, n) - 1 : -1;
+}
+
+/* The id that has this key; new when none had. */
+static int32_t find_or_add(struct tok_bpe *m, const uint8_t *s, size_t n, int32_t new)
+{
+    const uint64_t hash = XXH3_64bits(s, n), bit = hash >> m->seen_shift;
+    int32_t *slot = slot_of(m, hash, s, n);
+    if (*slot == 0)
+        *slot = new + 1;
+    m->seen[bit >> 6] |= (uint64_t)1 << (bit & 63);
+    return *slot - 1;
 }
 
 const struct tok_pairs *tok_bpe_pairs(const struct tok_bpe *m)
@@ -61,19 +67,19 @@ const struct tok_pairs *tok_bpe_pairs(const struct tok_bpe *m)
 static int fill_keys(struct tok_bpe *m)
 {
     const struct tok_vocab *v = m->v;
-    m->mask = 1023;
-    while (m->mask < 3u * (size_t)v->size)
-        m->mask = m->mask * 2 + 1;
-    m->slot = calloc(m->mask + 1, sizeof *m->slot);
-    if (m->slot == NULL)
+    int bits = 10;
+    while ((int64_t)1 << bits < 3 * (int64_t)v->size)
+        bits++;
+    m->mask = ((size_t)1 << bits) - 1;
+    m->seen_shift = 64 - bits - 2;
+    m->slot = tok_pages_new((m->mask + 1) * sizeof *m->slot);
+    m->seen = tok_pages_new((m->mask + 1) / 16 * sizeof *m->seen);
+    if (m->slot == NULL || m->seen == NULL)
         return err_sys(ERR_IO, "memory for %d tokens", (int)v->size);
     for (int32_t i = 0; i < v->size; i++) {
-        if (v->key[i] == NULL)
-            continue;
-        int32_t *slot = slot_of(m, v->key[i], v->key_len[i]);
-        if (*slot != 0)
-            return err_set(ERR_DATA, "%s: tokens %d and %d are the same", v->name, (int)*slot - 1, (int)i);
-        *slot = i + 1;
+        int32_t had = v->key[i] == NULL ? i : find_or_add(m, v->key[i], v->key_len[i], i);
+        if (had != i)
+            return err_set(ERR_DATA, "%s: tokens %d and %d are the same", v->name, (int)had, (int)i);
     }
     return 0;
 }
@@ -87,8 +93,7 @@ static int add_extra(struct tok_bpe *m, const uint8_t *s, size_t n)
         int len = tok_utf8_char(s + i, n - i, &c);
         if (len == 0)
             return err_set(ERR_DATA, "%s: a token is no valid UTF-8", m->v->name);
-        int32_t *slot = slot_of(m, s + i, (size_t)len);
-        if (*slot == 0) {
+        if (tok_bpe_find(m, s + i, (size_t)len) < 0) {
             if (m->n_extra == m->cap_extra) {
                 m->cap_extra = 2 * m->cap_extra + 64;
                 m->extra = arena_must(realloc(m->extra, (size_t)m->cap_extra * sizeof *m->extra));
@@ -96,7 +101,8 @@ static int add_extra(struct tok_bpe *m, const uint8_t *s, size_t n)
             if (m->n_extra > m->v->size / 2 + 512)
                 return err_set(ERR_DATA, "%s: too many characters without a token", m->v->name);
             m->extra[m->n_extra] = (struct tok_str){ s + i, (size_t)len };
-            *slot = m->v->size + m->n_extra++ + 1;
+            find_or_add(m, s + i, (size_t)len, m->v->size + m->n_extra);
+            m->n_extra++;
         }
         i += (size_t)len;
     }
@@ -224,7 +230,10 @@ void tok_bpe_free(struct tok_bpe *m)
     free(m->frozen_added);
     free(m->frozen_text);
     tok_pairs_free(&m->pairs);
-    free(m->slot);
+    if (m->slot != NULL)
+        tok_pages_free(m->slot, (m->mask + 1) * sizeof *m->slot);
+    if (m->seen != NULL)
+        tok_pages_free(m->seen, (m->mask + 1) / 16 * sizeof *m->seen);
     free(m->extra);
     free(m);
 }

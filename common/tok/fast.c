@@ -20,6 +20,7 @@
 enum {
     WINDOW = 4096,              /* bytes from which a window may end */
     GROUP = 64,                 /* pieces on their way from memory */
+    NEW_MAX = 256,              /* pieces to be merged together */
     FAR = 60000,                /* what an end of 16 bits can reach */
 };
 
@@ -38,8 +39,15 @@ struct tok_fast {
     int32_t symbol[0x800];      /* ids of characters below U+0800; -1: no token */
 };
 
+/* A piece that no table held: where it is, and before which id its own ones belong. */
+struct new_piece { const uint8_t *s; int32_t *ids; size_t n, n_ids, at; };
+
 struct tok_fast_mem {
     struct tok_cache cache;
+    struct new_piece new[NEW_MAX];
+    struct tok_near_job job[NEW_MAX];
+    size_t n_new;
+    struct tok_ids merged;
     uint16_t end[TOK_WINDOW_MAX];
     uint8_t last[TOK_WINDOW_MAX + TOK_LONG + 1];
     struct tok_merge_mem merge;
@@ -147,6 +155,7 @@ void tok_fast_mem_free(struct tok_fast_mem *w)
     tok_merge_mem_free(&w->merge);
     tok_bpe_mem_free(&w->slow);
     free(w->ids.v);
+    free(w->merged.v);
     tok_buf_free(&w->shown);
     tok_buf_free(&w->two[0]);
     tok_buf_free(&w->two[1]);
@@ -231,10 +240,6 @@ static int merge_piece(const struct tok_fast *f, struct tok_fast_mem *w, const u
         *n_out = 1;
         return 0;
     }
-    if (n <= TOK_NEAR_MAX && f->near.slot != NULL) {
-        *n_out = tok_near_merge(&f->near, s, n, out);
-        return 0;
-    }
     for (size_t i = 0; i < n; i++)
         out[i] = f->v->byte_id[s[i]];
     if (n > TOK_SCAN_MAX)
@@ -243,28 +248,62 @@ static int merge_piece(const struct tok_fast *f, struct tok_fast_mem *w, const u
     return 0;
 }
 
-/* A piece that no table holds, to where there is room for n ids. */
-static int miss(const struct tok_fast *f, struct tok_fast_mem *w, const uint8_t *s, size_t n, int32_t *out, size_t *n_out)
-{
-    TRY(merge_piece(f, w, s, n, out, n_out));
-    tok_cache_put(&w->cache, s, n, out, *n_out);
-    return 0;
-}
-
-/* What is too long for the first table, or not there as ids. */
-static int look_further(const struct tok_fast *f, struct tok_fast_mem *w, const uint8_t *s, size_t n, int32_t *out, size_t *n_out)
+/* What is too long for the first table, or stands in it without its ids; false: it is new. */
+static _Bool look_further(struct tok_fast_mem *w, const uint8_t *s, size_t n, int32_t *out, size_t *n_out)
 {
     uint64_t key[6];
     const int32_t *ids;
+    if (n > TOK_WIDE)
+        return 0;
     if (n > TOK_LONG) {
-        ids = n <= TOK_WIDE ? tok_wide_find(&w->cache, s, n, n_out) : NULL;
+        ids = tok_wide_find(&w->cache, s, n, n_out);
     } else {
         tok_long_key(s, n, key);
         ids = tok_long_find(&w->cache, tok_long_place(&w->cache, key), key, n_out);
     }
-    if (ids == NULL)
-        return miss(f, w, s, n, out, n_out);
-    memcpy(out, ids, *n_out * sizeof *ids);
+    if (ids != NULL)
+        memcpy(out, ids, *n_out * sizeof *ids);
+    return ids != NULL;
+}
+
+/* The new pieces: merged, put in the tables, and their ids moved to between those of the
+ * others, which stand at out[from..) without a gap. */
+static int run_new(const struct tok_fast *f, struct tok_fast_mem *w, struct tok_ids *out)
+{
+    size_t n_jobs = 0, bytes = 0, end = out->n;
+    int32_t *to;
+    for (size_t i = 0; i < w->n_new; i++)
+        bytes += w->new[i].n;
+    w->merged.n = 0;
+    TRY(tok_ids_room(&w->merged, bytes));
+    to = w->merged.v;
+    for (size_t i = 0; i < w->n_new; to += w->new[i++].n) {
+        struct new_piece *x = &w->new[i];
+        x->ids = to;
+        if (f->near.bucket == NULL || x->n > TOK_NEAR_MAX)
+            TRY(merge_piece(f, w, x->s, x->n, x->ids, &x->n_ids));
+        else if (f->v->ignore_merges && (*to = whole(f, w, x->s, x->n)) >= 0)
+            x->n_ids = 1;
+        else
+            w->job[n_jobs++] = (struct tok_near_job){ x->s, to, (uint32_t)x->n, 0 };
+    }
+    tok_near_merge(&f->near, w->job, n_jobs);
+    for (size_t i = 0, j = 0; i < w->n_new; i++) {
+        struct new_piece *x = &w->new[i];
+        if (j < n_jobs && w->job[j].ids == x->ids)
+            x->n_ids = w->job[j++].n_ids;
+        tok_cache_put(&w->cache, x->s, x->n, x->ids, x->n_ids);
+        out->n += x->n_ids;
+    }
+    to = out->v + out->n;
+    for (size_t i = w->n_new; i-- > 0; end = w->new[i].at) {
+        const struct new_piece *x = &w->new[i];
+        to -= end - x->at;
+        memmove(to, out->v + x->at, (end - x->at) * sizeof *to);
+        to -= x->n_ids;
+        memcpy(to, x->ids, x->n_ids * sizeof *to);
+    }
+    w->n_new = 0;
     return 0;
 }
 
@@ -295,16 +334,18 @@ static int run_ends(const struct tok_fast *f, struct tok_fast_mem *w, const uint
         for (size_t j = 0; j < k; begin = end[i + j++], to += n) {
             const size_t len = end[i + j] - begin;
             const struct tok_short *x = len <= TOK_SHORT ? tok_short_find(&w->cache, place[j], key[j], &n) : NULL;
-            if (x != NULL && n <= TOK_PACKED_IDS)
+            if (x != NULL && n <= TOK_PACKED_IDS) {
                 tok_short_ids(x, n, to);
-            else if (x == NULL && len <= TOK_SHORT)
-                TRY(miss(f, w, s + begin, len, to, &n));
-            else
-                TRY(look_further(f, w, s + begin, len, to, &n));
+            } else if ((x == NULL && len <= TOK_SHORT) || !look_further(w, s + begin, len, to, &n)) {
+                w->new[w->n_new++] = (struct new_piece){ .s = s + begin, .n = len, .at = (size_t)(to - out->v) };
+                n = 0;
+            }
         }
         out->n = (size_t)(to - out->v);
+        if (w->n_new > NEW_MAX - GROUP)
+            TRY(run_new(f, w, out));
     }
-    return 0;
+    return w->n_new > 0 ? run_new(f, w, out) : 0;
 }
 
 /* The pieces of s one by one, until one ends at stop or later: *done. */

@@ -2,7 +2,12 @@
  *
  * Symbols do not move: bits say which are left, and the neighbours of one are
  * found by counting zeros.  A piece has a symbol before it and one behind it
- * that are in no pair, so that no end needs a question. */
+ * that are in no pair, so that no end needs a question.
+ *
+ * A step of a piece is made in three parts, and each part for all pieces under
+ * way before the next part: find the least rank; replace the two symbols and ask
+ * for the pairs with their neighbours; read the answers.  So the memory of one
+ * piece answers while the others are worked on. */
 #include "tok/fast_merge.h"
 
 #include <stdlib.h>
@@ -10,176 +15,248 @@
 
 #include "base/err.h"
 
-#define NONE (((uint32_t)1 << TOK_NEAR_BITS) - 1)       /* an id, and a rank, that nothing has */
-
-enum { PLACE_BITS = 6, FEWEST_BITS = 2 * TOK_NEAR_BITS - 32, MOST_STEPS = 255 };
+enum {
+    NONE = (1 << TOK_NEAR_BITS) - 1,            /* an id, and a rank, that nothing has */
+    HASH_BITS = 2 * TOK_NEAR_BITS, FEWEST_BITS = HASH_BITS - (64 - TOK_NEAR_BITS),
+    PLACE_BITS = 6, PLACES = 1 << PLACE_BITS,
+    GONE = INT32_MAX,                           /* in place of a rank with a place */
+    LANES = 16, STRIDE = 16,
+};
 
 /* One to one, since the factor is odd. */
-static inline uint64_t hash_of(uint32_t a, uint32_t b)
+static inline uint64_t hash_of(int32_t a, int32_t b)
 {
-    const uint64_t pair = (uint64_t)a << TOK_NEAR_BITS | b;
-    return (pair * 0x9e3779b97f4a7c15u) << (64 - 2 * TOK_NEAR_BITS) >> (64 - 2 * TOK_NEAR_BITS);
+    const uint64_t pair = (uint64_t)(uint32_t)a << TOK_NEAR_BITS | (uint32_t)b;
+    return (pair * 0x9e3779b97f4a7c15u) << (64 - HASH_BITS) >> (64 - HASH_BITS);
 }
 
-static inline uint32_t rank_of(const struct tok_near *t, uint32_t a, uint32_t b)
+static int32_t rank_elsewhere(const struct tok_near *t, int32_t a, int32_t b)
 {
-    const int rest = 2 * TOK_NEAR_BITS - t->bits;
-    const uint64_t h = hash_of(a, b), bit = h >> (rest - 4);
-    if (!(t->seen[bit >> 6] >> (bit & 63) & 1))
-        return NONE;
-    uint64_t want = (h & (((uint64_t)1 << rest) - 1)) << 8 | 1;
-    for (uint64_t i = h >> rest, e; (e = t->slot[i]) != 0; i = (i + 1) & t->mask, want++)
-        if (e >> TOK_NEAR_BITS == want)
-            return (uint32_t)e & NONE;
-    return NONE;
+    const struct tok_pair *p = tok_pairs_find(t->pairs, a, b);
+    return p != NULL ? p->rank : NONE;
 }
 
-/* False when the pair would lie too far from its place. */
-static _Bool put(struct tok_near *t, const struct tok_pair *p)
+/* Without a branch but for a bucket that ran over. */
+static inline int32_t rank_of(const struct tok_near *t, uint64_t hash, int32_t a, int32_t b)
 {
-    const int rest = 2 * TOK_NEAR_BITS - t->bits;
-    const uint64_t h = hash_of((uint32_t)(p->key >> 32), (uint32_t)p->key), bit = h >> (rest - 4);
-    uint64_t i = h >> rest, steps = 1;
-    for (; t->slot[i] != 0; i = (i + 1) & t->mask)
-        steps++;
-    if (steps > MOST_STEPS)
-        return 0;
-    t->slot[i] = ((h & (((uint64_t)1 << rest) - 1)) << 8 | steps) << TOK_NEAR_BITS | (uint32_t)p->rank;
-    t->seen[bit >> 6] |= (uint64_t)1 << (bit & 63);
-    return 1;
+    const int rest = HASH_BITS - t->bits;
+    const uint64_t i = hash >> rest, want = hash & (((uint64_t)1 << rest) - 1), *e = t->bucket[i];
+    uint64_t found = 0;
+#define LOOK(k) found |= e[k] & -(((e[k] >> TOK_NEAR_BITS ^ want) - 1) >> 63)
+    LOOK(0);
+    LOOK(1);
+    LOOK(2);
+    LOOK(3);
+#undef LOOK
+    if (__builtin_expect(t->over[i >> 6] >> (i & 63) & 1, 0) && found == 0)
+        return rank_elsewhere(t, a, b);
+    return NONE - (int32_t)(found & NONE);
 }
 
-static void tables_free(struct tok_near *t)
+static void put(struct tok_near *t, const struct tok_pair *p)
 {
-    tok_pages_free(t->slot, (t->mask + 1) * sizeof *t->slot);
-    tok_pages_free(t->seen, (t->mask + 1) / 4 * sizeof *t->seen);
+    const int rest = HASH_BITS - t->bits;
+    const uint64_t h = hash_of((int32_t)(p->key >> 32), (int32_t)p->key), i = h >> rest;
+    for (int k = 0; k < TOK_NEAR_WAYS; k++)
+        if (t->bucket[i][k] == 0) {
+            t->bucket[i][k] = (h & (((uint64_t)1 << rest) - 1)) << TOK_NEAR_BITS | (uint32_t)(NONE - p->rank);
+            return;
+        }
+    t->over[i >> 6] |= (uint64_t)1 << (i & 63);
 }
 
-static int fill(struct tok_near *t, const struct tok_pairs *pairs, int bits)
+/* What the tables can hold; *ids and *ranks: one more than the highest. */
+static _Bool fits(const struct tok_pairs *pairs, const int32_t byte_id[256], int32_t *ids, int32_t *ranks)
 {
-    const size_t n = (size_t)1 << bits;
-    tables_free(t);
-    t->bits = bits;
-    t->mask = n - 1;
-    t->slot = tok_pages_new(n * sizeof *t->slot);
-    t->seen = tok_pages_new(n / 4 * sizeof *t->seen);
-    if (t->slot == NULL || t->seen == NULL)
-        return err_sys(ERR_IO, "memory for %zu pairs", n);
-    for (uint64_t i = 0; i <= pairs->mask; i++)
-        if (pairs->slot[i].key != TOK_NO_PAIR && !put(t, &pairs->slot[i]))
-            return fill(t, pairs, bits + 1);
-    return 0;
-}
-
-/* Ids, ranks and products that the tables can hold; *ranks: how many ranks there are at most. */
-static _Bool fits(const struct tok_pairs *pairs, int32_t *ranks)
-{
-    *ranks = 0;
+    *ids = *ranks = 0;
+    for (int b = 0; b < 256; b++) {
+        if (byte_id[b] < 0)
+            return 0;
+        *ids = byte_id[b] >= *ids ? byte_id[b] + 1 : *ids;
+    }
     for (uint64_t i = 0; i <= pairs->mask; i++) {
         const struct tok_pair *p = &pairs->slot[i];
         if (p->key == TOK_NO_PAIR)
             continue;
-        if (p->key >> 32 >= NONE || (uint32_t)p->key >= NONE || (uint32_t)p->rank >= NONE || (uint32_t)p->product >= NONE)
+        const int32_t a = (int32_t)(p->key >> 32), b = (int32_t)p->key, high = a > b ? a : b;
+        if (a < 0 || b < 0 || p->rank < 0 || p->product < 0)
             return 0;
-        if (p->rank >= *ranks)
-            *ranks = p->rank + 1;
+        *ids = high >= *ids ? high + 1 : *ids;
+        *ids = p->product >= *ids ? p->product + 1 : *ids;
+        *ranks = p->rank >= *ranks ? p->rank + 1 : *ranks;
     }
-    return 1;
+    return *ids < NONE && *ranks < NONE;
 }
 
-static int build(struct tok_near *t, const struct tok_pairs *pairs, int32_t ranks, _Bool *same)
+static size_t n_buckets(const struct tok_near *t) { return (size_t)1 << t->bits; }
+
+static int allocate(struct tok_near *t, int32_t ranks)
 {
-    int bits = FEWEST_BITS;
-    while ((int64_t)3 << bits < 4 * pairs->n)
-        bits++;
-    TRY(fill(t, pairs, bits));
+    t->bits = FEWEST_BITS;
+    while ((int64_t)5 << t->bits < 4 * t->pairs->n)
+        t->bits++;
+    t->bucket = tok_pages_new(n_buckets(t) * sizeof *t->bucket);
+    t->over = calloc(n_buckets(t) / 64, sizeof *t->over);
     t->product = malloc(((size_t)ranks + 1) * sizeof *t->product);
     t->first = malloc(256 * sizeof *t->first);
-    if (t->product == NULL || t->first == NULL)
+    if (t->bucket == NULL || t->over == NULL || t->product == NULL || t->first == NULL)
         return err_sys(ERR_IO, "memory for %d ranks", (int)ranks);
     memset(t->product, 255, ((size_t)ranks + 1) * sizeof *t->product);
-    for (uint64_t i = 0; i <= pairs->mask; i++) {
-        const struct tok_pair *p = &pairs->slot[i];
+    for (int i = 0; i < 256 * 256; i++)
+        t->first[i >> 8][i & 255] = NONE;
+    return 0;
+}
+
+/* False when a rank gives two tokens.  byte_of: of an id, 0 for none. */
+static _Bool fill(struct tok_near *t, uint16_t *byte_of)
+{
+    for (int b = 0; b < 256; b++)
+        byte_of[t->byte_id[b]] = (uint16_t)(b + 1);
+    for (uint64_t i = 0; i <= t->pairs->mask; i++) {
+        const struct tok_pair *p = &t->pairs->slot[i];
         if (p->key == TOK_NO_PAIR)
             continue;
-        *same &= t->product[p->rank] < 0 || t->product[p->rank] == p->product;
+        if (t->product[p->rank] >= 0 && t->product[p->rank] != p->product)
+            return 0;
         t->product[p->rank] = p->product;
+        put(t, p);
+        const uint16_t a = byte_of[p->key >> 32], b = byte_of[(uint32_t)p->key];
+        if (a != 0 && b != 0)
+            t->first[a - 1][b - 1] = p->rank;
     }
-    for (int a = 0; a < 256; a++)
-        for (int b = 0; b < 256; b++)
-            t->first[a][b] = rank_of(t, (uint32_t)t->byte_id[a], (uint32_t)t->byte_id[b]);
-    return 0;
+    return 1;
 }
 
 int tok_near_new(const struct tok_pairs *pairs, const int32_t byte_id[256], struct tok_near *near)
 {
-    int32_t ranks;
-    _Bool same = 1;
-    *near = (struct tok_near){ 0 };
-    for (int b = 0; b < 256; b++)
-        if (byte_id[b] < 0 || (uint32_t)byte_id[b] >= NONE)
-            return 0;
-    if (!fits(pairs, &ranks))
+    int32_t ids, ranks;
+    *near = (struct tok_near){ .pairs = pairs };
+    if (!fits(pairs, byte_id, &ids, &ranks))
         return 0;
     memcpy(near->byte_id, byte_id, sizeof near->byte_id);
-    int rc = build(near, pairs, ranks, &same);
-    if (rc < 0 || !same)
+    uint16_t *byte_of = calloc((size_t)ids, sizeof *byte_of);
+    int rc = byte_of == NULL ? err_sys(ERR_IO, "memory for %d ids", (int)ids) : allocate(near, ranks);
+    if (rc < 0 || !fill(near, byte_of))
         tok_near_free(near);
+    free(byte_of);
     return rc;
 }
 
 void tok_near_free(struct tok_near *near)
 {
-    tables_free(near);
+    if (near->bucket != NULL)
+        tok_pages_free(near->bucket, n_buckets(near) * sizeof *near->bucket);
+    free(near->over);
     free(near->product);
     free(near->first);
     *near = (struct tok_near){ 0 };
 }
 
-/* The least of a multiple of four. */
-static inline uint32_t least(const uint32_t *v, size_t n)
+/* ---- a piece under way */
+
+struct lane {
+    int32_t at[PLACES + STRIDE];        /* the rank with the symbol behind, then the place; GONE from all on, and before */
+    int32_t id[PLACES];
+    uint64_t left;                      /* places of symbols */
+    size_t all;                         /* places that are looked at, a multiple of STRIDE */
+    int32_t best;
+    int before, behind;                 /* the neighbours */
+    uint64_t hash[2];                   /* of the pair with the one behind, and with the one before */
+    struct tok_near_job *job;
+};
+
+static void begin(const struct tok_near *t, struct lane *x, struct tok_near_job *job)
 {
-    uint32_t a = v[0], b = v[1], c = v[2], d = v[3];
-    for (size_t i = 4; i < n; i += 4) {
-        a = v[i] < a ? v[i] : a;
-        b = v[i + 1] < b ? v[i + 1] : b;
-        c = v[i + 2] < c ? v[i + 2] : c;
-        d = v[i + 3] < d ? v[i + 3] : d;
+    const uint8_t *s = job->s;
+    const size_t n = job->n;
+    x->job = job;
+    x->all = (n + STRIDE) / STRIDE * STRIDE;
+    x->left = ((uint64_t)2 << n << 1) - 1;
+    x->id[0] = x->id[n + 1] = NONE;
+    x->at[0] = GONE;
+    for (size_t i = 1; i < n; i++) {
+        x->id[i] = t->byte_id[s[i - 1]];
+        x->at[i] = t->first[s[i - 1]][s[i]] << PLACE_BITS | (int32_t)i;
     }
-    a = b < a ? b : a;
-    c = d < c ? d : c;
-    return c < a ? c : a;
+    x->id[n] = t->byte_id[s[n - 1]];
+    for (size_t i = n; i < x->all; i++)
+        x->at[i] = GONE;
 }
 
-size_t tok_near_merge(const struct tok_near *t, const uint8_t *s, size_t n, int32_t *ids)
+static void end(struct lane *x)
 {
-    uint32_t id[TOK_NEAR_MAX + 2], at[TOK_NEAR_MAX + 2 + 3];    /* at: the rank with the symbol behind, then the place */
-    const size_t all = (n + 2 + 3) & ~(size_t)3;
-    uint64_t left = ((uint64_t)2 << n << 1) - 1;
-    size_t k = 0;
-    if (n == TOK_NEAR_MAX)
-        left = UINT64_MAX;
-    id[0] = id[n + 1] = NONE;
-    at[0] = UINT32_MAX;
-    for (size_t i = 1; i < n; i++) {
-        id[i] = (uint32_t)t->byte_id[s[i - 1]];
-        at[i] = t->first[s[i - 1]][s[i]] << PLACE_BITS | (uint32_t)i;
-    }
-    id[n] = (uint32_t)t->byte_id[s[n - 1]];
-    for (size_t i = n; i < all; i++)
-        at[i] = UINT32_MAX;
-    for (uint32_t best; (best = least(at, all)) < NONE << PLACE_BITS;) {
-        const uint32_t i = best & 63;
-        const uint64_t behind = left & ((uint64_t)-2 << i), merged = behind & -behind;
-        left ^= merged;
-        at[__builtin_ctzll(merged)] = UINT32_MAX;
-        const int r = __builtin_ctzll(behind ^ merged), l = 63 - __builtin_clzll(left & (((uint64_t)1 << i) - 1));
-        id[i] = (uint32_t)t->product[best >> PLACE_BITS];
-        at[i] = rank_of(t, id[i], id[r]) << PLACE_BITS | i;
-        at[l] = rank_of(t, id[l], id[i]) << PLACE_BITS | (uint32_t)l;
-    }
-    left &= left - 1;
+    uint64_t left = x->left & (x->left - 1);
+    uint32_t k = 0;
     for (; (left & (left - 1)) != 0; left &= left - 1)
-        ids[k++] = (int32_t)id[__builtin_ctzll(left)];
-    return k;
+        x->job->ids[k++] = x->id[__builtin_ctzll(left)];
+    x->job->n_ids = k;
+}
+
+typedef int32_t four __attribute__((vector_size(16), may_alias, aligned(4)));
+
+static inline four lesser(four a, four b)
+{
+    four less = a < b;
+    return (a & less) | (b & ~less);
+}
+
+static inline int32_t least(const int32_t *v, size_t n)
+{
+    four m = lesser(lesser(*(const four *)v, *(const four *)(v + 4)), lesser(*(const four *)(v + 8), *(const four *)(v + 12)));
+    for (size_t i = STRIDE; i < n; i += 4)
+        m = lesser(m, *(const four *)(v + i));
+    int32_t a = m[0] < m[1] ? m[0] : m[1], b = m[2] < m[3] ? m[2] : m[3];
+    return a < b ? a : b;
+}
+
+/* Merges at the least rank and asks for what comes of it. */
+static inline void step(const struct tok_near *t, struct lane *x)
+{
+    const int i = x->best & (PLACES - 1);
+    const uint64_t behind = x->left & (UINT64_MAX << 1 << i), merged = behind & -behind;
+    x->left ^= merged;
+    x->at[__builtin_ctzll(merged)] = GONE;
+    x->behind = __builtin_ctzll(behind ^ merged);
+    x->before = 63 - __builtin_clzll(x->left & (((uint64_t)1 << i) - 1));
+    x->id[i] = t->product[x->best >> PLACE_BITS];
+    x->hash[0] = hash_of(x->id[i], x->id[x->behind]);
+    x->hash[1] = hash_of(x->id[x->before], x->id[i]);
+    __builtin_prefetch(t->bucket[x->hash[0] >> (HASH_BITS - t->bits)]);
+    __builtin_prefetch(t->bucket[x->hash[1] >> (HASH_BITS - t->bits)]);
+}
+
+static inline void answer(const struct tok_near *t, struct lane *x)
+{
+    const int i = x->best & (PLACES - 1), l = x->before;
+    x->at[i] = rank_of(t, x->hash[0], x->id[i], x->id[x->behind]) << PLACE_BITS | i;
+    x->at[l] = rank_of(t, x->hash[1], x->id[l], x->id[i]) << PLACE_BITS | l;
+}
+
+void tok_near_merge(const struct tok_near *t, struct tok_near_job *job, size_t n_jobs)
+{
+    struct lane lane[LANES], *x[LANES];         /* x[0..n) are under way */
+    size_t n = 0, next = 0;
+    for (; n < LANES && next < n_jobs; n++)
+        begin(t, x[n] = &lane[n], &job[next++]);
+    while (n > 0) {
+        for (size_t k = 0; k < n;) {
+            x[k]->best = least(x[k]->at, x[k]->all);
+            if (x[k]->best < NONE << PLACE_BITS) {
+                __builtin_prefetch(&t->product[x[k++]->best >> PLACE_BITS]);
+                continue;
+            }
+            end(x[k]);
+            if (next < n_jobs) {
+                begin(t, x[k], &job[next++]);
+            } else {
+                struct lane *idle = x[k];
+                x[k] = x[--n];
+                x[n] = idle;
+            }
+        }
+        for (size_t k = 0; k < n; k++)
+            step(t, x[k]);
+        for (size_t k = 0; k < n; k++)
+            answer(t, x[k]);
+    }
 }

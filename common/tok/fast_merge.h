@@ -1,8 +1,9 @@
-/* fast_merge.h -- the merging of a short piece of bytes, from tables that stay near.
+/* fast_merge.h -- the merging of short pieces of bytes, several at a time.
  *
- * The result is that of merge.h.  What is different is where memory is touched:
- * a pair of bytes is looked up by the bytes themselves, any other pair in slots
- * of eight bytes, and what a merge gives is read once it is made. */
+ * The result is that of merge.h.  What is different is how memory is asked: a
+ * pair of bytes is looked up by the bytes themselves, any other pair in a bucket
+ * of half a cache line, what a merge gives is read once it is made, and while
+ * one piece waits for an answer the others go on. */
 #ifndef TOK_FAST_MERGE_H
 #define TOK_FAST_MERGE_H
 
@@ -14,25 +15,29 @@
 enum {
     TOK_NEAR_MAX = 62,                  /* bytes of a piece */
     TOK_NEAR_BITS = 24,                 /* of an id and of a rank; the highest value stands for nothing */
+    TOK_NEAR_WAYS = 4,
 };
 
-/* A slot holds, from above: the part of the pair's hash that its place does not tell (32 bits), one more than
- * the steps from there to here (8), the rank (24).  The hash of 48 bits tells the pair.  Zero: empty. */
+/* The hash of a pair has 48 bits and tells the pair.  Its upper bits are the number of a bucket; a slot holds the
+ * others, and below them the rank as its difference from the highest value.  Zero: empty.  Pairs that find their
+ * bucket full are marked in over, and stand in pairs alone. */
 struct tok_near {
-    uint64_t *slot, *seen;              /* seen: sixteen bits for each slot, as in merge.h */
+    const struct tok_pairs *pairs;
+    uint64_t (*bucket)[TOK_NEAR_WAYS], *over;   /* over: a bit for each bucket */
     int32_t *product;                   /* by rank */
-    uint32_t (*first)[256];             /* rank of two bytes, by the bytes */
-    uint64_t mask;
+    int32_t (*first)[256];              /* rank of two bytes, by the bytes */
     int bits;
     int32_t byte_id[256];
 };
 
-/* Tables of the pairs, where all bytes are tokens; *near is left empty (slot NULL, 0 returned) when ids or ranks
- * are too high, or pairs of one rank give different tokens.  ERR_IO when memory runs out. */
+/* Tables of the pairs (borrowed), where all bytes are tokens; *near is left empty (bucket NULL, 0 returned) when
+ * ids or ranks are too high, or pairs of one rank give different tokens.  ERR_IO when memory runs out. */
 int tok_near_new(const struct tok_pairs *pairs, const int32_t byte_id[256], struct tok_near *near);
 void tok_near_free(struct tok_near *near);
 
-/* The ids of s[0..n), n <= TOK_NEAR_MAX; there is room for n.  Returns how many there are. */
-size_t tok_near_merge(const struct tok_near *near, const uint8_t *s, size_t n, int32_t *ids);
+/* A piece of 0 < n <= TOK_NEAR_MAX bytes, and room for n ids, of which there will be n_ids. */
+struct tok_near_job { const uint8_t *s; int32_t *ids; uint32_t n, n_ids; };
+
+void tok_near_merge(const struct tok_near *near, struct tok_near_job *job, size_t n_jobs);
 
 #endif
