@@ -300,6 +300,16 @@ three_sets() {
 	done
 	[ "$(grep -o '"inputs":\[[^]]*\]' all.json)" = "$(grep -o '"inputs":\[[^]]*\]' once.json)" ]
 	[ "$(grep -o '"parts":.*' all.json | grep -o '"path":"[^"]*","documents":[0-9]*' | tr '\n' ' ')" = '"path":"set.a","documents":3 "path":"set.b","documents":2 "path":"set.c","documents":240 ' ]
+	# How many are without text is told, not guessed from their lengths: a template has tokens of its own.
+	printf 'x\n\n' > nearly
+	sed 's|"post_processor": null|"post_processor": {"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<\|endoftext\|>","type_id":0}},{"Sequence":{"id":"A","type_id":0}}],"pair":[{"Sequence":{"id":"A","type_id":0}},{"Sequence":{"id":"B","type_id":1}}],"special_tokens":{"<\|endoftext\|>":{"id":"<\|endoftext\|>","ids":[256],"tokens":["<\|endoftext\|>"]}}}|' tok.json > template.json
+	moe-tokenize encode -q -t template.json --docs line --template -o begun nearly
+	grep -q '"documents":2,"tokens":5,.*"empty":1' begun.json
+	moe-tokenize encode -q -t template.json --docs line -o bare nearly
+	run --separate-stderr moe-tokenize merge -o mix begun bare
+	[ "$status" -eq 0 ]
+	says 'bare was encoded with other options than what is before it: "", not "--template"'
+	grep -q '"how":"mixed".*"empty":2' mix.json
 	# Merging what was merged goes on.
 	moe-tokenize merge -q -o two all set.a
 	passes moe-tokenize verify -t tok.json two
@@ -309,6 +319,13 @@ three_sets() {
 @test "shards merge to the documents that one file has" {
 	printf 'one\ntwo\nthree\nfour\nfive\n' > lines
 	moe-tokenize encode -q -t tok.json --docs line --shards 3 -o part lines
+	moe-tokenize merge -q -o once part-0000{0,1,2}-of-00003
+	[ "$(grep -o '"how":"[^"]*"' once.json)$(grep -o '"path":"lines"' once.json | wc -l)" = '"how":""1' ]
+	printf 'six\n' > more
+	for s in 0 1; do moe-tokenize encode -q -t tok.json --docs line --shard $s/2 -o job lines more; done
+	passes moe-tokenize merge -o jobs job-0000{0,1}-of-00002
+	run ! grep -q 'other options' <<< "$stderr"
+	[ "$(grep -o '"how":"[^"]*"' jobs.json)" = '"how":""' ]
 	moe-tokenize merge -q -o all part-0000?-of-00003.bin 2> err || status=$?
 	[ "$status" -eq 66 ]
 	grep -q 'a token file is named without .bin: part-00000-of-00003' err
@@ -492,4 +509,24 @@ three_sets() {
 	says "\"documents\":2,\"sequences\":2,\"tokens\":$n"
 	passes moe-tokenize info --json big
 	says '"checksums":false'
+}
+
+@test "what merge, verify, info and decode hold does not grow with the files" {
+	command -v time > /dev/null && [ -x "$(type -P time)" ] || skip 'time is not installed'
+	peak() { { command time -f %M moe-tokenize "$@" > /dev/null; } 2>&1 | tail -n 1; } # of a run, in KiB
+	printf '\n' > small
+	head -c 3000000 /dev/zero | tr '\0' '\n' > large
+	for s in small large; do moe-tokenize encode -q -t tok.json --docs line -o $s $s; done
+	# An index of 240 MB, of parts of 60 MB.
+	[ "$(peak merge -q -o all large large large large)" -lt $(($(peak merge -q -o one small small) + 32000)) ]
+	[ "$(stat -c %s all.idx)" -gt 240000000 ]
+	[ "$(peak info all)" -lt $(($(peak info one) + 48000)) ]
+	[ "$(peak decode -t tok.json all)" -lt $(($(peak decode -t tok.json one) + 48000)) ]
+	# A chunk of 64 MiB for each thread.
+	[ "$(peak verify -j 1 -t tok.json all)" -lt $(($(peak verify -j 1 -t tok.json one) + 96000)) ]
+	for s in one all; do mv $s.json $s.sidecar; done
+	[ "$(peak merge -q --foreign -t tok.json -o mine all all)" -lt $(($(peak merge -q --foreign -t tok.json -o my1 one one) + 32000)) ]
+	[ "$(peak merge -q --foreign -o pair all all)" -lt $(($(peak merge -q --foreign -o pair1 one one) + 48000)) ]
+	[ "$(stat -c %s pair.idx)" -gt 480000000 ]
+	rm -f all.* mine.* pair.*
 }

@@ -139,6 +139,14 @@ void fs_blob_forget(const struct fs_blob *b)
         (void)madvise(b->data, b->size, MADV_DONTNEED);
 }
 
+void fs_blob_forget_part(const struct fs_blob *b, size_t at, size_t n)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), end = (at + n) / page * page;
+    at = (at + page - 1) / page * page;
+    if (b->mapped && b->data && at < end)
+        (void)madvise(b->data + at, end - at, MADV_DONTNEED);
+}
+
 int fs_pread(int fd, const char *path, void *buf, size_t n, uint64_t offset)
 {
     char *to = buf;

@@ -17,6 +17,7 @@ int fs_map(const char *path, struct fs_blob *out);          /* regular files onl
 void fs_blob_free(struct fs_blob *b);
 /* Pages of a mapped file leave our memory; what is touched again is read again. */
 void fs_blob_forget(const struct fs_blob *b);
+void fs_blob_forget_part(const struct fs_blob *b, size_t at, size_t n);         /* whole pages within */
 
 /* Output that appears whole or not at all: written to a temporary sibling,
  * then fsync, rename, fsync of the directory by commit.  Until then an abort

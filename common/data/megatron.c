@@ -35,7 +35,7 @@ static uint64_t load64(const char *p)
 int megatron_view(struct megatron *m, const char *idx_path, const struct fs_blob *idx, const char *bin_path, const struct fs_blob *bin)
 {
     const char *p = idx->data;
-    *m = (struct megatron){ .idx_path = idx_path, .bin_path = bin_path, .ids = bin->data, .bytes = bin->size };
+    *m = (struct megatron){ .idx_path = idx_path, .bin_path = bin_path, .ids = bin->data, .bytes = bin->size, .idx = idx, .bin = bin };
     if (idx->size < MEGATRON_HEADER)
         return err_set(ERR_DATA, "%s: truncated: %zu bytes, fewer than its header", idx_path, idx->size);
     if (memcmp(p, "MMIDIDX\0\0", 9) != 0)
@@ -95,10 +95,15 @@ const struct megatron *megatron_of(const struct megatron_pair *p)
     return &p->m;
 }
 
+void megatron_let_go(const struct megatron *m)
+{
+    fs_blob_forget(m->idx);
+    fs_blob_forget(m->bin);
+}
+
 void megatron_forget(const struct megatron_pair *p)
 {
-    fs_blob_forget(&p->idx);
-    fs_blob_forget(&p->bin);
+    megatron_let_go(&p->m);
 }
 
 void megatron_close(struct megatron_pair *p)
@@ -121,6 +126,7 @@ static int check_documents(const struct megatron *m)
             return err_set(ERR_DATA, "%s: document %lld begins at sequence %lld, before document %lld at %lld", m->idx_path, (long long)d,
                            (long long)at, (long long)(d - 1), (long long)before);
         before = at;
+        megatron_walk(m, d);
     }
     if (before != m->n_seqs)
         return err_set(ERR_DATA, "%s: the document index ends with %lld, not with %lld, the number of sequences", m->idx_path,
@@ -142,6 +148,7 @@ int megatron_check(const struct megatron *m, int64_t *tokens)
                          (long long)at, (long long)(sum * width));
         else if ((sum += n) > most)
             rc = err_set(ERR_DATA, "%s: the lengths up to sequence %lld add up to more than can be", m->idx_path, (long long)s);
+        megatron_walk(m, s);
     }
     if (tokens != NULL)
         *tokens = sum;

@@ -27,6 +27,7 @@ struct megatron {
     const char *length, *offset, *document;
     const char *mode;                   /* [n_seqs]; NULL: none */
     const char *ids; uint64_t bytes;    /* .bin */
+    const struct fs_blob *idx, *bin;    /* borrowed */
 };
 
 /* ERR_DATA: it does not begin like an index, has another version or type, or
@@ -40,6 +41,26 @@ int megatron_open(const char *prefix, struct megatron_pair **out);
 const struct megatron *megatron_of(const struct megatron_pair *p);
 void megatron_forget(const struct megatron_pair *p);    /* as fs_blob_forget() */
 void megatron_close(struct megatron_pair *p);           /* NULL is accepted */
+
+/* As fs_blob_forget() of both.  Who walks over a whole index or all ids does so
+ * now and then, so that what is resident does not grow with the files: after
+ * MEGATRON_SWEEP entries, or when so many bytes of them were touched. */
+enum { MEGATRON_SWEEP = 1 << 20, MEGATRON_TOUCHED = 32 << 20, MEGATRON_ENTRY = 20 };
+void megatron_let_go(const struct megatron *m);
+
+static inline void megatron_walk(const struct megatron *m, int64_t i)
+{
+    if ((i & (MEGATRON_SWEEP - 1)) == MEGATRON_SWEEP - 1)
+        megatron_let_go(m);
+}
+
+static inline void megatron_touch(const struct megatron *m, uint64_t *touched, int64_t ids, int64_t entries)
+{
+    if ((*touched += (uint64_t)(ids * m->width + entries * MEGATRON_ENTRY)) < MEGATRON_TOUCHED)
+        return;
+    megatron_let_go(m);
+    *touched = 0;
+}
 
 /* Sequences stand behind one another and fill .bin; documents ascend from 0 to
  * the number of sequences.  ERR_DATA names the first place where not; *tokens

@@ -8,6 +8,8 @@
 #include "base/err.h"
 #include "base/json.h"
 
+enum { STEP = 8 << 20 };
+
 static void put_hashes(struct json_out *j, const char *key, const struct hash *h, int n)
 {
     json_arr(j, key);
@@ -260,15 +262,26 @@ struct hash sidecar_hash(const struct sidecar *s)
     return hash_end(h);
 }
 
-int sidecar_verify(const struct sidecar *s, const struct hash *want, int n_want,
-                   const char *path, const char *json, const void *data, size_t n)
+static struct hash hash_chunk(const struct fs_blob *data, size_t at, size_t n)
 {
-    size_t chunk = (size_t)s->chunk_bytes, n_chunks = n / chunk + (n % chunk != 0);
+    struct hash_stream *h = hash_begin();
+    for (size_t k; n > 0; at += k, n -= k) {
+        k = n < STEP ? n : STEP;
+        hash_add(h, data->data + at, k);
+        fs_blob_forget_part(data, at, k);
+    }
+    return hash_end(h);
+}
+
+int sidecar_verify(const struct sidecar *s, const struct hash *want, int n_want,
+                   const char *path, const char *json, const struct fs_blob *data)
+{
+    size_t n = data->size, chunk = (size_t)s->chunk_bytes, n_chunks = n / chunk + (n % chunk != 0);
     if ((size_t)n_want != n_chunks)
         return err_set(ERR_DATA, "%s: has %zu chunks, but %s has hashes of %d", path, n_chunks, json, n_want);
     for (size_t i = 0; i < n_chunks; i++) {
         size_t k = n - i * chunk < chunk ? n - i * chunk : chunk;
-        struct hash h = hash_bytes((const char *)data + i * chunk, k);
+        struct hash h = hash_chunk(data, i * chunk, k);
         if (!hash_eq(&h, &want[i]))
             return err_set(ERR_DATA, "%s: bytes %zu to %zu: checksum differs from %s", path, i * chunk, i * chunk + k, json);
     }

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/arena.h"
+#include "base/fs.h"
 #include "data/tokenfile_info.h"
 
 /* A sidecar with its hashes; info comes first, so that a pointer to it is one
@@ -27,8 +28,9 @@ void sidecar_free(struct sidecar *s);
 /* Hash of the recorded hashes: the identity of the tokens, without reading them. */
 struct hash sidecar_hash(const struct sidecar *s);
 
-/* Checks data against recorded hashes, chunk by chunk; path and json for the sentence. */
+/* Checks data against recorded hashes, chunk by chunk, and forgets what was read;
+ * path and json for the sentence. */
 int sidecar_verify(const struct sidecar *s, const struct hash *want, int n_want,
-                   const char *path, const char *json, const void *data, size_t n);
+                   const char *path, const char *json, const struct fs_blob *data);
 
 #endif

@@ -52,6 +52,7 @@ static int check_documents(const struct tokenfile *f)
         if (megatron_document(m, d) != d)
             return err_set(ERR_DATA, "%s: document %lld is not sequence %lld", f->idx_path, (long long)d, (long long)d);
         tokens += n;
+        megatron_walk(m, d);
     }
     if (megatron_document(m, i->documents) != i->documents)
         return err_set(ERR_DATA, "%s: the last document is not the last sequence", f->idx_path);
@@ -63,7 +64,7 @@ static int check_documents(const struct tokenfile *f)
 int tokenfile_verify(const struct tokenfile *f)
 {
     const struct sidecar *s = f->side;
-    return sidecar_verify(s, s->bin, s->n_bin, f->bin_path, f->json_path, f->bin.data, f->bin.size);
+    return sidecar_verify(s, s->bin, s->n_bin, f->bin_path, f->json_path, &f->bin);
 }
 
 static int check_all(struct tokenfile *f, uint64_t verify_max)
@@ -76,7 +77,7 @@ static int check_all(struct tokenfile *f, uint64_t verify_max)
         return err_set(ERR_DATA, "%s: %s: %zu bytes, where %lld tokens of %d bytes need %llu", f->bin_path,
                        f->bin.size < want ? "truncated" : "too long", f->bin.size, (long long)i->tokens, i->dtype_bytes, (unsigned long long)want);
     TRY(check_documents(f));
-    TRY(sidecar_verify(s, s->idx, s->n_idx, f->idx_path, f->json_path, f->idx.data, f->idx.size));
+    TRY(sidecar_verify(s, s->idx, s->n_idx, f->idx_path, f->json_path, &f->idx));
     return f->bin.size <= verify_max ? tokenfile_verify(f) : 0;
 }
 

@@ -43,6 +43,7 @@ int tokenfile_pack(int64_t vocab_size, int dtype_bytes, const int32_t *ids, size
  * first continues the document that is open; open: the last is not at its end. */
 int tokenfile_append_packed(struct tokenfile_writer *w, const void *packed, const int64_t *length, int64_t n, _Bool open, uint64_t text_bytes);
 int64_t tokenfile_written(const struct tokenfile_writer *w);    /* tokens of finished documents */
+int64_t *tokenfile_empty(struct tokenfile_writer *w);           /* documents without text, for who knows better than their lengths tell */
 
 /* A part is a token file under way that outlives its writer: PART.bin and
  * PART.idx stay where they are when the writer is aborted or killed, and are

@@ -123,6 +123,8 @@ static void scan_docs(const struct check *k, int64_t from, int64_t to, struct fo
         int64_t begin = megatron_doc_first(m, lo), end = megatron_doc_first(m, lo + 1);
         if (end > to)
             break;
+        if ((lo & (MEGATRON_SWEEP - 1)) == 0)
+            fs_blob_forget(&k->idx);
         if (end > begin)
             megatron_ids(m, end - 1, 1, &id);
         if (id == k->eod)
@@ -226,6 +228,7 @@ static int check_bin(struct check *k)
         for (int64_t j = 0; j < m; j++) {
             uint64_t at = (uint64_t)(i + j) * chunk;
             scan_chunk(k, at, size - at < chunk ? size - at : chunk, &found[j]);
+            fs_blob_forget_part(&k->bin, at, size - at < chunk ? size - at : chunk);
         }
         for (int64_t j = 0; j < m; j++) {
             uint64_t at = (uint64_t)(i + j) * chunk;
@@ -252,7 +255,7 @@ static void check_idx(struct check *k)
 {
     const struct sidecar *s = k->side;
     k->c->bytes += k->idx.size;
-    if (s != NULL && sidecar_verify(s, s->idx, s->n_idx, k->idx_path, k->json_path, k->idx.data, k->idx.size) < 0)
+    if (s != NULL && sidecar_verify(s, s->idx, s->n_idx, k->idx_path, k->json_path, &k->idx) < 0)
         tell_err(k);
 }
 
@@ -269,11 +272,13 @@ static void check_ours(struct check *k)
              (long long)m->n_docs, k->json_path, (long long)i->documents);
     if (tokens != i->tokens)
         tell(k, "%s: %lld tokens, but %s says %lld", k->bin_path, (long long)tokens, k->json_path, (long long)i->tokens);
-    for (int64_t d = 0; d < m->n_docs && m->n_docs == m->n_seqs; d++)
+    for (int64_t d = 0; d < m->n_docs && m->n_docs == m->n_seqs; d++) {
+        megatron_walk(m, d);
         if (megatron_document(m, d) != d || megatron_length(m, d) < 1) {
             tell(k, megatron_document(m, d) != d ? "%s: document %lld is not sequence %lld" : "%s: document %lld has length 0", k->idx_path, (long long)d, (long long)d);
             break;
         }
+    }
 }
 
 static void check_index(struct check *k)

@@ -32,6 +32,7 @@ struct tokenfile_info {
     int dtype_bytes;            /* 2 or 4 */
     int64_t documents, tokens, text_bytes;
     int64_t invalid_utf8, empty;        /* invalid bytes; documents without text */
+    int64_t empty_tokens;       /* for the writer: what a document without text has, the last one included; 0: 1 */
     struct tokenfile_counter *more; int n_more;     /* other counters */
     struct tokenfile_input *inputs; int n_inputs;
     struct tokenfile_part *parts; int n_parts;      /* of a merged file, in order; else none */

@@ -34,6 +34,8 @@ struct tokenfile_merge {
     int32_t *ids;                       /* [WINDOW / 2] */
     int64_t *length;                    /* [WINDOW_DOCS] */
     int64_t text_bytes;                 /* of a part, not told to the writer yet */
+    uint64_t touched;                   /* bytes of mapped files since they were let go */
+    const struct tokenfile_info *before;        /* of the part before, when it is described */
 };
 
 /* ---- what there is */
@@ -104,19 +106,50 @@ static void add_counter(struct tokenfile_merge *m, const struct tokenfile_counte
     to->more = more;
 }
 
+/* How documents were dealt out is over when they are together again: " --shards 4"
+ * and " --shard 0/4" at the end go. */
+static char *without_shards(struct arena *a, const char *how)
+{
+    static const char *const option[] = { "--shards ", "--shard " };
+    char *s = arena_strdup(a, how != NULL ? how : "");
+    for (int k = 0; k < 2; k++) {
+        size_t n = strlen(s), digits = 0, m = strlen(option[k]);
+        while (digits < n && strchr("0123456789/", s[n - 1 - digits]) != NULL)
+            digits++;
+        if (digits == 0 || n < digits + m || memcmp(s + n - digits - m, option[k], m) != 0)
+            continue;
+        n -= digits + m;
+        s[n > 0 && s[n - 1] == ' ' ? n - 1 : n] = '\0';
+    }
+    return s;
+}
+
+/* Two shards of one set come from the same texts, which are to be named once. */
+static _Bool same_texts(struct arena *a, const struct tokenfile_info *i, const struct tokenfile_info *before)
+{
+    if (before == NULL || i->n_inputs != before->n_inputs || i->how == NULL || before->how == NULL || strcmp(i->how, before->how) != 0 ||
+        strstr(i->how, "--shards ") == NULL || strcmp(without_shards(a, i->how), i->how) == 0)
+        return 0;
+    for (int k = 0; k < i->n_inputs; k++)
+        if (strcmp(i->inputs[k].path, before->inputs[k].path) != 0 || !hash_eq(&i->inputs[k].hash, &before->inputs[k].hash))
+            return 0;
+    return 1;
+}
+
 static void add_info(struct tokenfile_merge *m, const struct tokenfile_info *i, _Bool first)
 {
     static char mixed[] = "mixed", none[] = "";
     struct tokenfile_info *to = &m->info;
-    char *docs = i->docs != NULL ? i->docs : none, *how = i->how != NULL ? i->how : none;
+    char *docs = i->docs != NULL ? i->docs : none, *how = without_shards(m->arena, i->how);
     to->docs = first ? docs : same_or(to->docs, docs, mixed);
     to->key = first ? i->key : same_or(to->key, i->key, NULL);
     to->how = first ? how : same_or(to->how, how, mixed);
     to->invalid_utf8 += i->invalid_utf8;
     for (int k = 0; k < i->n_more; k++)
         add_counter(m, &i->more[k]);
-    if (i->n_inputs > 0)
-        memcpy(to->inputs + to->n_inputs, i->inputs, (size_t)i->n_inputs * sizeof *i->inputs);
+    if (i->n_inputs == 0 || same_texts(m->arena, i, m->before))
+        return;
+    memcpy(to->inputs + to->n_inputs, i->inputs, (size_t)i->n_inputs * sizeof *i->inputs);
     to->n_inputs += i->n_inputs;
 }
 
@@ -338,9 +371,10 @@ static int source_bytes(struct source_check *c, const struct merge_part *p, cons
     return 0;
 }
 
-static void tick(struct tokenfile_merge *m, uint64_t bytes)
+static void tick(struct tokenfile_merge *m, const struct merge_part *p, uint64_t bytes, int64_t n_docs)
 {
     m->done.bytes += bytes;
+    megatron_touch(p->m, &m->touched, (int64_t)bytes / p->m->width, n_docs);
     if (m->how->progress != NULL)
         m->how->progress(m->how->ctx, m->done.bytes, m->total);
 }
@@ -360,7 +394,7 @@ static int copy_bytes(struct tokenfile_merge *m, const struct merge_part *p, int
         if (top_id(m->raw, n, width) >= (uint64_t)m->info.vocab_size)
             return bad_id(m, p, begin, n);
         TRY(put(m, m->raw, m->length, n_docs, open));
-        tick(m, bytes);
+        tick(m, p, bytes, n_docs);
     }
     return 0;
 }
@@ -430,7 +464,7 @@ static int copy_ids(struct tokenfile_merge *m, const struct merge_part *p, struc
         else
             TRY(put(m, m->raw, m->length, n_docs, open));
         before = !open ? -1 : n > 0 ? m->ids[n - 1] : before;
-        tick(m, (uint64_t)n * (uint64_t)p->m->width);
+        tick(m, p, (uint64_t)n * (uint64_t)p->m->width, n_docs);
     }
     return 0;
 }
@@ -444,10 +478,26 @@ static int through_ids(struct tokenfile_merge *m, struct merge_part *p)
     return rc;
 }
 
+/* Documents with a template and without one in one file are hardly what was meant. */
+static void note_odd(struct tokenfile_merge *m, const struct merge_part *p)
+{
+    struct tokenfile_merge_done *d = &m->done;
+    if (p->file == NULL || d->odd != NULL)
+        return;
+    const char *how = without_shards(m->arena, tokenfile_about(p->file)->how);
+    if (d->how == NULL) {
+        d->how = how;
+    } else if (strcmp(d->how, how) != 0) {
+        d->odd = p->prefix;
+        d->odd_how = how;
+    }
+}
+
 /* Hashes of a foreign pair are filled in when it was read. */
 static void describe(struct tokenfile_merge *m)
 {
     m->info.n_inputs = m->info.n_more = 0;
+    m->before = NULL;
     m->info.invalid_utf8 = 0;
     m->info.n_parts = m->how->n_inputs;
     for (int k = 0; k < m->how->n_inputs; k++) {
@@ -457,6 +507,8 @@ static void describe(struct tokenfile_merge *m)
             add_info(m, tokenfile_about(p->file), k == 0);
         else
             add_foreign(m, p, k == 0);
+        m->before = p->file != NULL ? tokenfile_about(p->file) : NULL;
+        note_odd(m, p);
         m->info.parts[k] = (struct tokenfile_part){ arena_strdup(m->arena, p->prefix), p->m->n_docs, (int64_t)(p->m->bytes / (uint64_t)p->m->width), { "" } };
     }
 }
@@ -486,7 +538,10 @@ static int run_whole(struct tokenfile_merge *m, const char *prefix)
     for (int k = 0; k < m->how->n_inputs && rc == 0; k++) {
         struct merge_part *p = &m->part[k];
         struct tokenfile_input *in = m->info.inputs + p->i_input;
+        int64_t empty = *tokenfile_empty(m->w);
         rc = copy_part(m, k);
+        if (p->file != NULL)
+            *tokenfile_empty(m->w) = empty + tokenfile_about(p->file)->empty;
         if (rc == 0)
             rc = hash_part(p);
         m->info.parts[k].hash = p->hash;

@@ -36,6 +36,7 @@ struct tokenfile_merge_how {
 struct tokenfile_merge_done {
     _Bool sidecar;
     int64_t documents, sequences, tokens, added_eod;
+    const char *odd, *odd_how, *how;    /* first input that was encoded with other options than the first one; NULL: none */
     uint64_t bytes;             /* of .bin that were read */
 };
 

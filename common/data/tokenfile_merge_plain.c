@@ -14,12 +14,13 @@
 enum { STEP = 1 << 15 };
 
 /* Bytes that do not change, in pieces that show progress. */
-static int put_bytes(struct fs_out *f, const char *p, uint64_t n, struct tokenfile_merge_done *done, uint64_t total,
+static int put_bytes(struct fs_out *f, const struct megatron *m, const char *p, uint64_t n, struct tokenfile_merge_done *done, uint64_t total,
                      void (*progress)(void *ctx, uint64_t done, uint64_t total), void *ctx)
 {
     while (n > 0) {
         size_t k = n < (8u << 20) ? (size_t)n : (8u << 20);
         TRY(fs_out_write(f, p, k));
+        megatron_let_go(m);
         p += k;
         n -= k;
         if (done == NULL)
@@ -32,7 +33,7 @@ static int put_bytes(struct fs_out *f, const char *p, uint64_t n, struct tokenfi
 }
 
 /* 64-bit numbers, each moved on by add. */
-static int put_moved(struct fs_out *f, const char *p, int64_t n, int64_t add, int64_t *buf)
+static int put_moved(struct fs_out *f, const struct megatron *m, const char *p, int64_t n, int64_t add, int64_t *buf)
 {
     for (int64_t i = 0; i < n;) {
         int64_t k = n - i < STEP ? n - i : STEP;
@@ -41,6 +42,8 @@ static int put_moved(struct fs_out *f, const char *p, int64_t n, int64_t add, in
             buf[j] += add;
         TRY(fs_out_write(f, buf, (size_t)k * 8));
         i += k;
+        if (i % MEGATRON_SWEEP == 0)
+            megatron_let_go(m);
     }
     return 0;
 }
@@ -56,15 +59,15 @@ static int write_idx(struct fs_out *f, const struct merge_part *part, int n, con
     memcpy(head + 26, &d, 8);
     TRY(fs_out_write(f, head, sizeof head));
     for (int i = 0; i < n; i++)
-        TRY(put_bytes(f, part[i].m->length, 4 * (uint64_t)part[i].m->n_seqs, NULL, 0, NULL, NULL));
+        TRY(put_bytes(f, part[i].m, part[i].m->length, 4 * (uint64_t)part[i].m->n_seqs, NULL, 0, NULL, NULL));
     for (int i = 0; i < n; at += (int64_t)part[i++].m->bytes)
-        TRY(put_moved(f, part[i].m->offset, part[i].m->n_seqs, at, buf));
+        TRY(put_moved(f, part[i].m, part[i].m->offset, part[i].m->n_seqs, at, buf));
     at = 0;
     for (int i = 0; i < n; at += part[i++].m->n_seqs)
-        TRY(put_moved(f, part[i].m->document, part[i].m->n_docs, at, buf));
+        TRY(put_moved(f, part[i].m, part[i].m->document, part[i].m->n_docs, at, buf));
     TRY(fs_out_write(f, &at, 8));
     for (int i = 0; i < n && part[0].m->mode != NULL; i++)
-        TRY(put_bytes(f, part[i].m->mode, (uint64_t)part[i].m->n_seqs, NULL, 0, NULL, NULL));
+        TRY(put_bytes(f, part[i].m, part[i].m->mode, (uint64_t)part[i].m->n_seqs, NULL, 0, NULL, NULL));
     return 0;
 }
 
@@ -121,7 +124,7 @@ int tokenfile_merge_plain(struct merge_part *part, int n, const char *prefix, vo
     TRY_OUT(rc, fs_out_open(arena_printf(a, "%s.bin", prefix), &bin));
     TRY_OUT(rc, fs_out_open(arena_printf(a, "%s.idx", prefix), &idx));
     for (int i = 0; i < n; i++)
-        TRY_OUT(rc, put_bytes(bin, part[i].m->ids, part[i].m->bytes, done, total, progress, ctx));
+        TRY_OUT(rc, put_bytes(bin, part[i].m, part[i].m->ids, part[i].m->bytes, done, total, progress, ctx));
     TRY_OUT(rc, write_idx(idx, part, n, done, buf));
     rc = place(bin, idx, arena_printf(a, "%s.json", prefix));
     bin = idx = NULL;

@@ -112,6 +112,8 @@ static struct tokenfile_writer *writer_new(const struct tokenfile_info *info)
     i->documents = i->tokens = i->text_bytes = i->empty = i->invalid_utf8 = 0;
     if (i->dtype_bytes == 0)
         i->dtype_bytes = tokenfile_dtype_bytes(i->vocab_size);
+    if (i->empty_tokens == 0)
+        i->empty_tokens = 1;
     BUG_ON(i->dtype_bytes == 2 && i->vocab_size > 65536);
     w->buf = malloc(BLOCK);
     if (w->buf == NULL) {
@@ -192,7 +194,7 @@ static int end_doc(struct tokenfile_writer *w)
         return err_set(ERR_DATA, "%s: document %lld has %lld tokens, more than the format's %d; cut it with --docs line or blank",
                        fs_out_path(w->bin.out), (long long)i->documents, (long long)w->doc_tokens, INT32_MAX);
     int32_t n = (int32_t)w->doc_tokens;
-    i->empty += n == 1;
+    i->empty += n <= i->empty_tokens;
     i->documents++;
     i->tokens += n;
     w->doc_tokens = 0;
@@ -219,6 +221,11 @@ int tokenfile_append_packed(struct tokenfile_writer *w, const void *packed, cons
             TRY(end_doc(w));
     }
     return 0;
+}
+
+int64_t *tokenfile_empty(struct tokenfile_writer *w)
+{
+    return &w->side.info.empty;
 }
 
 int64_t tokenfile_written(const struct tokenfile_writer *w)

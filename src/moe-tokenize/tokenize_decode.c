@@ -115,6 +115,7 @@ struct files {
     struct json_out *json;
     int64_t first, last;                /* documents asked for; last -1: to the end */
     int64_t mended;                     /* documents with bytes that JSON has no way to say */
+    uint64_t touched;                   /* of the files, for megatron_touch() */
 };
 
 /* Ids [first, end) are a document, or a part of it that follows others. */
@@ -126,6 +127,7 @@ static int decode_doc(struct files *f, struct sink *k, _Bool grows, const struct
     while (first < end) {
         size_t n = end - first < BLOCK_IDS ? (size_t)(end - first) : BLOCK_IDS, done = 0, len;
         megatron_ids(m, first, (int64_t)n, ids);
+        megatron_touch(m, &f->touched, (int64_t)n, 0);
         while (done < n) {
             if (k->cap - k->len < 2 * spare) {
                 if (!grows)
@@ -176,6 +178,7 @@ static int decode_pair(struct files *f, const char *prefix, const struct megatro
         return err_set(ERR_DATA, "%s: no document %lld: it has %lld, numbered from 0", prefix, (long long)last, (long long)m->n_docs);
     for (int64_t d = f->first; d <= last && rc >= 0; d++) {
         int64_t first = megatron_doc_first(m, d), end = megatron_doc_first(m, d + 1);
+        megatron_touch(m, &f->touched, 0, 1);
         rc = json ? decode_json(f, m, d, first, end) : decode_doc(f, &f->sink, 0, m, d, first, end);
         if (rc >= 0)
             rc = sink_put(&f->sink, between, strlen(between));

@@ -239,6 +239,18 @@ static int finish(struct job *j, const struct outputs_plan *p)
     return 0;
 }
 
+/* A template gives a document without text tokens too. */
+static int tokens_of_nothing(const struct job *j, int64_t *n)
+{
+    const struct tok_span nothing = { (const uint8_t *)"", 0 };
+    const int32_t *ids;
+    const int64_t *ends;
+    uint64_t invalid = 0;
+    TRY(tok_encode(j->c.e, &nothing, 1, &ids, &ends, &invalid));
+    *n = ends[0] + 1;
+    return 0;
+}
+
 static int encode_to_file(struct job *j)
 {
     struct outputs_plan p = { .prefix = j->o->output, .keys = j->c.how.keys, .n_keys = j->c.how.n_keys, .n_shards = (int)j->o->shards,
@@ -249,6 +261,7 @@ static int encode_to_file(struct job *j)
         .vocab_size = tok_vocab_size(j->v), .eod_id = j->c.eod, .eod_token = arena_strdup(j->arena, j->eod_token),
         .inputs = j->c.input, .n_inputs = j->c.n_paths };
     p.info.argv = opt_argv(&p.info.n_argv);
+    TRY(tokens_of_nothing(j, &p.info.empty_tokens));
     describe(j, &p.info);
     TRY(outputs_open(&p, &j->c.outputs, &begun));
     int rc = 0;

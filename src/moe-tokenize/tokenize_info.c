@@ -130,6 +130,7 @@ static void measure(const struct megatron *m, struct lengths *l)
         l->docs[power]++;
         l->tokens[power] += n;
         count[bucket_of(n)]++;
+        megatron_walk(m, d);
     }
     for (int q = 0; q < N_QUANTILES; q++) {
         double r = share[q] * (double)l->n;
@@ -141,6 +142,7 @@ static void measure(const struct megatron *m, struct lengths *l)
         int64_t n = length_of(m, d), b = bucket_of(n);
         for (int q = 0; q < N_QUANTILES; q++)
             low[q * BUCKETS + n % BUCKETS] += b == top[q];
+        megatron_walk(m, d);
     }
     for (int q = 0; q < N_QUANTILES && l->n > 0; q++)
         l->quantile[q] = top[q] * BUCKETS + find(low + q * BUCKETS, &rank[q]);

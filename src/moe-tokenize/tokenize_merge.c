@@ -72,6 +72,8 @@ static void report(const char *prefix, int n, const struct tokenfile_merge_done 
              units_bytes(rate, (double)d->bytes / (seconds > 1e-6 ? seconds : 1e-6)));
     if (d->added_eod > 0)
         log_info("%s: %s document%s got an end-of-document token", prefix, units_count(docs, d->added_eod), d->added_eod == 1 ? "" : "s");
+    if (d->odd != NULL && d->sidecar)
+        log_warn("%s was encoded with other options than what is before it: \"%s\", not \"%s\"", d->odd, d->odd_how, d->how);
     if (!d->sidecar)
         log_warn("%s: no sidecar is written: which vocabulary the ids are of, what ends documents and the bytes of text are unknown; -t tells", prefix);
 }
@@ -86,15 +88,14 @@ static int merge_all(const struct merge_opts *o, const struct tokenfile_merge_ho
     int rc = o->force ? 0 : may_create(m, o->output, &up_to_date);
     if (rc == 0 && !up_to_date)
         rc = tokenfile_merge_run(m, o->output, &done);
-    tokenfile_merge_end(m);
     if (bar->p != NULL)
         progress_end(bar->p);
-    TRY(rc);
-    if (up_to_date)
+    if (rc == 0 && up_to_date)
         log_info("%s: up to date", o->output);
-    else
+    else if (rc == 0)
         report(o->output, how->n_inputs, &done, now() - start);
-    return 0;
+    tokenfile_merge_end(m);
+    return rc;
 }
 
 static int merge_run(void *opts, int argc, char **argv)
