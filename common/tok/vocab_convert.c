@@ -10,10 +10,10 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "base/json.h"
 #include "tok/bpe_model.h"
 #include "tok/bytelevel.h"
 #include "tok/slow.h"
+#include "tok/vocab_json.h"
 #include "tok/vocab_store.h"
 
 struct pair { int32_t rank, product, a, b; uint32_t len_a, len_b; _Bool border; };
@@ -79,16 +79,6 @@ static void put_key(struct json_out *j, const struct tok_vocab *v, int32_t id, s
         json_put_str(j, NULL, (char *)buf->p);
 }
 
-static void put_bytelevel(struct json_out *j, const char *key)
-{
-    json_obj(j, key);
-    json_put_str(j, "type", "ByteLevel");
-    json_put_bool(j, "add_prefix_space", 0);
-    json_put_bool(j, "trim_offsets", 1);
-    json_put_bool(j, "use_regex", 0);
-    json_obj_end(j);
-}
-
 static void put_pattern(struct json_out *j, const char *kind, const char *text)
 {
     json_obj(j, "pattern");
@@ -134,11 +124,11 @@ static void put_split(struct json_out *j, const char *expression)
     json_put_str(j, "behavior", "Removed");
     json_put_bool(j, "invert", 1);
     json_obj_end(j);
-    put_bytelevel(j, NULL);
+    vocab_json_bytelevel(j, NULL, 1);
     json_arr_end(j);
     json_obj_end(j);
     json_put_null(j, "post_processor");
-    put_bytelevel(j, "decoder");
+    vocab_json_bytelevel(j, "decoder", 1);
 }
 
 static void put_replace(struct json_out *j, const char *from, const char *to)
@@ -194,17 +184,8 @@ static void put_sp(struct json_out *j, _Bool prefix)
 static void put_added(struct json_out *j, const struct tok_vocab *v)
 {
     json_arr(j, "added_tokens");
-    for (int i = 0; i < v->n_added; i++) {
-        json_obj(j, NULL);
-        json_put_int(j, "id", v->added[i].id);
-        json_put_str(j, "content", v->added[i].content);
-        json_put_bool(j, "single_word", 0);
-        json_put_bool(j, "lstrip", 0);
-        json_put_bool(j, "rstrip", 0);
-        json_put_bool(j, "normalized", 0);
-        json_put_bool(j, "special", 1);
-        json_obj_end(j);
-    }
+    for (int i = 0; i < v->n_added; i++)
+        vocab_json_special(j, v->added[i].id, v->added[i].content);
     json_arr_end(j);
 }
 

@@ -1,4 +1,6 @@
 /* vocab_json.c -- tokenizer.json written in one way. */
+#include "tok/vocab_json.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,20 +8,32 @@
 #include "base/arena.h"
 #include "base/err.h"
 #include "base/fs.h"
-#include "base/json.h"
 #include "tok/bytelevel.h"
 #include "tok/vocab.h"
 #include "tok/vocab_store.h"
 
 /* ---- writing */
 
-static void put_bytelevel(struct json_out *j, const char *key, _Bool trim)
+void vocab_json_bytelevel(struct json_out *j, const char *key, _Bool trim_offsets)
 {
     json_obj(j, key);
     json_put_str(j, "type", "ByteLevel");
     json_put_bool(j, "add_prefix_space", 0);
-    json_put_bool(j, "trim_offsets", trim);
+    json_put_bool(j, "trim_offsets", trim_offsets);
     json_put_bool(j, "use_regex", 0);
+    json_obj_end(j);
+}
+
+void vocab_json_special(struct json_out *j, int32_t id, const char *content)
+{
+    json_obj(j, NULL);
+    json_put_int(j, "id", id);
+    json_put_str(j, "content", content);
+    json_put_bool(j, "single_word", 0);
+    json_put_bool(j, "lstrip", 0);
+    json_put_bool(j, "rstrip", 0);
+    json_put_bool(j, "normalized", 0);
+    json_put_bool(j, "special", 1);
     json_obj_end(j);
 }
 
@@ -51,7 +65,7 @@ static void put_steps(struct json_out *j, const struct tok_vocab *v)
         json_put_bool(j, "invert", 0);
         json_obj_end(j);
     }
-    put_bytelevel(j, NULL, 0);
+    vocab_json_bytelevel(j, NULL, 0);
     json_arr_end(j);
     json_obj_end(j);
 }
@@ -70,21 +84,12 @@ char *tok_vocab_text(const struct tok_vocab *v, size_t *n)
     json_put_null(j, "truncation");
     json_put_null(j, "padding");
     json_arr(j, "added_tokens");
-    for (int i = 0; i < v->n_specials; i++) {
-        json_obj(j, NULL);
-        json_put_int(j, "id", v->special[i]);
-        json_put_str(j, "content", (const char *)v->bytes[v->special[i]]);
-        json_put_bool(j, "single_word", 0);
-        json_put_bool(j, "lstrip", 0);
-        json_put_bool(j, "rstrip", 0);
-        json_put_bool(j, "normalized", 0);
-        json_put_bool(j, "special", 1);
-        json_obj_end(j);
-    }
+    for (int i = 0; i < v->n_specials; i++)
+        vocab_json_special(j, v->special[i], (const char *)v->bytes[v->special[i]]);
     json_arr_end(j);
     put_steps(j, v);
     json_put_null(j, "post_processor");
-    put_bytelevel(j, "decoder", 0);
+    vocab_json_bytelevel(j, "decoder", 0);
     json_obj(j, "model");
     json_put_str(j, "type", "BPE");
     json_put_null(j, "dropout");

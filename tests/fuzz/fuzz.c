@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "sanitized.h"
 
 enum { MAX_SEEDS = 512, INPUT_MOST = 1 << 20, SLOW_S = 10 };
 
@@ -167,19 +168,6 @@ static long env(const char *name, long small, long large)
     return v && *v ? strtol(v, NULL, 10) : getenv("MOE_LONG") ? large : small;
 }
 
-/* A sanitizer reserves terabytes of addresses and takes no limit on them.  Its
- * presence is known here; the environment of tests/check is not needed. */
-#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
-#define SANITIZED 1
-#elif defined __has_feature
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#ifndef SANITIZED
-#define SANITIZED 0
-#endif
-
 /* One input in a block of its exact size, so that a sanitizer sees one byte too
  * far.  NULL, or what is wrong. */
 static const char *answer(int *rc)
@@ -237,6 +225,7 @@ int main(int argc, char **argv)
 
     state = (uint64_t)env("FUZZ_SEED", 1, 1) * UINT64_C(0x9e3779b97f4a7c15) | 1;
     snprintf(crash_file, sizeof crash_file, "%s/fuzz-%ld.input", logs ? logs : "/tmp", (long)getpid());
+    /* A sanitizer reserves terabytes of addresses and takes no limit on them. */
     if (!SANITIZED) {
         struct rlimit as = { (rlim_t)1 << 31, (rlim_t)1 << 31 };
         setrlimit(RLIMIT_AS, &as);

@@ -13,18 +13,7 @@
 
 #include "base/err.h"
 #include "ckpt/safetensors.h"
-
-/* A sanitizer keeps what was freed for a while, and shadows it all. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#ifndef SANITIZED
-#define SANITIZED 0
-#endif
+#include "sanitized.h"
 
 #define ONE(fields) "{\"a\":{" fields "}}"
 #define GOOD "\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]"
@@ -236,6 +225,7 @@ static void a_header_of_86000_tensors_is_small_and_fast(void **state)
     getrusage(RUSAGE_SELF, &after);
     print_message("# %d tensors, %zu bytes of header: %.1f ms, %ld KiB\n", n, at, best, after.ru_maxrss - before.ru_maxrss);
     assert_true(best < 500);
+    /* A sanitizer keeps what was freed for a while, and shadows it all. */
     assert_true(SANITIZED || after.ru_maxrss - before.ru_maxrss < 64 * 1024);
     assert_non_null(st_find(h, "model.layers.74.mlp.experts.86212.gate_proj.weight"));
     st_header_free(h);
