@@ -4,7 +4,8 @@
  * ties: a device that took another exponential here could choose another
  * expert.  The number of experts is small, so this costs little.  Sums over a
  * sequence run in token order inside one task; the sequences are added in
- * order. */
+ * order.  Much reads as in ref and is written again on purpose: conform holds
+ * one against the other, and a slip in shared code would be in both. */
 #include <math.h>
 #include <string.h>
 
