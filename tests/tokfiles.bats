@@ -530,3 +530,46 @@ three_sets() {
 	[ "$(stat -c %s pair.idx)" -gt 480000000 ]
 	rm -f all.* mine.* pair.*
 }
+
+@test "token files are held against the texts they are of, and the first that differs is named" {
+	make_text > b
+	printf '%s\n' '{"text":"one two","title":"a"}' '{"text":"","title":"b"}' '{"title":"c","text":"drei vier"}' > c.jsonl
+	moe-tokenize encode -q -t tok.json -o set text b
+	passes moe-tokenize encode -t tok.json --against set text b
+	says 'set: the same ids: 2 documents'
+	passes moe-tokenize encode -t tok.json --slow --against set text b
+	[ -z "$output" ]
+	# As dealt out, by whoever works; and by keys.
+	moe-tokenize encode -q -t tok.json --docs line --shards 3 -o part text b
+	for j in 1 8; do passes moe-tokenize encode -t tok.json -j $j --docs line --shards 3 --against part text b; done
+	moe-tokenize encode -q -t tok.json --key text --key title -o web c.jsonl
+	passes moe-tokenize encode -t tok.json --key text --key title --against web c.jsonl
+	says 'web: the same ids: 6 documents'
+	moe-tokenize encode -q -t tok.json --docs line --shard 1/2 -o job text b
+	passes moe-tokenize encode -t tok.json --docs line --shard 1/2 --against job text b
+	# Another text, and more or less of it.
+	sed 's/vier/vir/' c.jsonl > other.jsonl
+	fails_with 1 moe-tokenize encode -t tok.json --key text --key title --against web other.jsonl
+	says 'other.jsonl: web_text.bin: document 2, token '
+	head -n 2 c.jsonl > fewer.jsonl
+	fails_with 1 moe-tokenize encode -t tok.json --key text --key title --against web fewer.jsonl
+	says 'web_text.bin: has 3 documents, the texts give 2'
+	fails_with 1 moe-tokenize encode -t tok.json --key text --key title --against web c.jsonl c.jsonl
+	says 'c.jsonl: web_text.bin: has 3 documents, the texts give more'
+	printf 'It' > a
+	moe-tokenize encode -q -t tok.json -o a a
+	printf 'It was' > a
+	fails_with 1 moe-tokenize encode -t tok.json --against a a
+	says 'a: a.bin: document 0, token 1: the file has 256, the text gives '
+	printf 'I' > a
+	fails_with 1 moe-tokenize encode -t tok.json --against a a
+	# A pair of Megatron's, of any width.
+	moe-tokenize encode -q -f -t tok.json --docs line -o a a
+	n=$(($(stat -c %s a.bin) / 2))
+	pair foreign 4 4 "$n" '0 1' "$(le 2 0 $n a.bin | tr '\n' ' ')"
+	passes moe-tokenize encode -t tok.json --docs line --against foreign a
+	fails_with 66 moe-tokenize encode -t tok.json --against none a
+	fails_with 2 moe-tokenize encode -t tok.json --against a -o x a
+	fails_with 2 moe-tokenize encode -t tok.json --against a --check a
+	[ ! -e x.json ]
+}

@@ -143,10 +143,14 @@ static int put(struct crew *w, const struct packed *p, const struct text_slab *b
     struct outputs_rows rows[64];
     if (c->other != NULL)
         return 0;
-    if (c->outputs == NULL)
+    if (c->outputs == NULL && c->against == NULL)
         return out_write(p->ids, p->n);
     for (int k = 0; k < w->n_keys; k++)
         rows[k] = (struct outputs_rows){ p[k].ids, p[k].length, p[k].bytes };
+    if (c->against != NULL && against_add(c->against, rows, b->n_rows, !b->ends_doc) < 0)
+        return err_add("%s", c->paths[b->input]);
+    if (c->against != NULL)
+        return 0;
     return outputs_add(c->outputs, rows, b->n_rows, !b->ends_doc);
 }
 
@@ -257,7 +261,7 @@ int corpus_run(struct corpus *c)
     struct crew w = { .c = c, .n_keys = c->how.n_keys > 0 ? c->how.n_keys : 1 };
     double begun = now();
     int rc;
-    w.dtype_bytes = c->outputs != NULL ? tokenfile_dtype_bytes(c->vocab_size) : 4;
+    w.dtype_bytes = c->outputs != NULL || c->against != NULL ? tokenfile_dtype_bytes(c->vocab_size) : 4;
     c->how.cut = c->other == NULL ? cut : NULL;         /* the slow way sees whole texts */
     c->how.cut_arg = c->e;
     TRY_OUT(rc, crew_new(&w));

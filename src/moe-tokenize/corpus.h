@@ -1,10 +1,11 @@
 /* corpus.h -- texts to ids by a team of threads, into token files, a stream, or
- * nowhere (to compare two ways of encoding). */
+ * nowhere (to compare two ways of encoding, or with token files that are there). */
 #ifndef CORPUS_H
 #define CORPUS_H
 
 #include <stdint.h>
 
+#include "against.h"
 #include "outputs.h"
 #include "tok/encode.h"
 #include "tok/text_source.h"
@@ -16,7 +17,8 @@ struct corpus {
     int threads;
     int64_t vocab_size;
     int32_t eod;                        /* ends documents; -1: nothing does */
-    struct outputs *outputs;            /* NULL: stdout */
+    struct outputs *outputs;
+    struct against *against;            /* files to compare with; neither of the two: stdout */
     struct tokenfile_input *input;      /* [n_paths]; sizes and hashes are filled in */
     uint64_t stored;                    /* bytes of all inputs, as far as they are known */
     /* what came of it */

@@ -51,23 +51,34 @@ int outputs_n_files(const struct outputs_plan *plan)
     return plan->n_keys * plan->n_shards;
 }
 
-static void make_names(struct outputs *o)
+/* "-00002-of-00008" of one of several jobs. */
+static const char *job_tail(struct arena *a, const struct outputs_plan *p)
 {
-    const struct outputs_plan *p = o->plan;
-    struct arena *a = o->arena;
-    o->n = outputs_n_files(p);
-    o->prefix = arena_array(a, (size_t)o->n, sizeof *o->prefix);
-    o->part = arena_array(a, (size_t)o->n, sizeof *o->part);
-    const char *one = p->of > 0 ? arena_printf(a, "-%05d-of-%05d", p->shard, p->of) : "";
-    o->dir = arena_printf(a, "%s%s.part", p->prefix, one);
-    o->journal = arena_printf(a, "%s/journal.jsonl", o->dir);
+    return p->of > 0 ? arena_printf(a, "-%05d-of-%05d", p->shard, p->of) : "";
+}
+
+const char **outputs_prefixes(struct arena *a, const struct outputs_plan *p)
+{
+    const char **prefix = arena_array(a, (size_t)outputs_n_files(p), sizeof *prefix);
     for (int s = 0; s < p->n_shards; s++)
         for (int k = 0; k < p->n_keys; k++) {
-            const char *tail = p->n_shards > 1 ? arena_printf(a, "-%05d-of-%05d", s, p->n_shards) : one;
-            int i = s * p->n_keys + k;
-            o->prefix[i] = p->n_keys > 1 ? arena_printf(a, "%s_%s%s", p->prefix, p->keys[k], tail) : arena_printf(a, "%s%s", p->prefix, tail);
-            o->part[i] = fs_join(a, o->dir, fs_base(o->prefix[i]));
+            const char *tail = p->n_shards > 1 ? arena_printf(a, "-%05d-of-%05d", s, p->n_shards) : job_tail(a, p);
+            const char *key = p->n_keys > 1 ? arena_printf(a, "_%s", p->keys[k]) : "";
+            prefix[s * p->n_keys + k] = arena_printf(a, "%s%s%s", p->prefix, key, tail);
         }
+    return prefix;
+}
+
+static void make_names(struct outputs *o)
+{
+    struct arena *a = o->arena;
+    o->n = outputs_n_files(o->plan);
+    o->prefix = outputs_prefixes(a, o->plan);
+    o->part = arena_array(a, (size_t)o->n, sizeof *o->part);
+    o->dir = arena_printf(a, "%s%s.part", o->plan->prefix, job_tail(a, o->plan));
+    o->journal = arena_printf(a, "%s/journal.jsonl", o->dir);
+    for (int i = 0; i < o->n; i++)
+        o->part[i] = fs_join(a, o->dir, fs_base(o->prefix[i]));
 }
 
 /* The sidecar's name is also that of a vocabulary called PREFIX.json, or of a

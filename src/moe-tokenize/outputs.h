@@ -8,6 +8,7 @@
 
 #include <stdint.h>
 
+#include "base/arena.h"
 #include "data/journal.h"
 #include "data/tokenfile.h"
 
@@ -52,6 +53,8 @@ int outputs_finish(struct outputs *o, const int64_t *invalid, struct tokenfile_c
  * added to the sentence of the failure; else nothing is left. */
 void outputs_close(struct outputs *o);          /* NULL is accepted */
 
+/* The names of the files, [shard][key]. */
 int outputs_n_files(const struct outputs_plan *plan);
+const char **outputs_prefixes(struct arena *a, const struct outputs_plan *plan);
 
 #endif

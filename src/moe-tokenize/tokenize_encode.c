@@ -17,7 +17,7 @@ enum { MAX_KEYS = 64, MAX_SHARDS = 256, MAX_JOBS = 100000 };
 
 struct encode_opts {
     struct opt_common common;
-    const char *tokenizer, *output, *docs, *shard;
+    const char *tokenizer, *output, *against, *docs, *shard;
     struct opt_list key, on;
     struct tok_load load;
     _Bool eod, force, specials, template, slow, check;
@@ -41,6 +41,7 @@ static const struct opt encode_table[] = {
     { OPT_FLAG, 0, "template", NULL, NULL, "put around each document what the vocabulary's template has", AT(template), 0, 0 },
     { OPT_FLAG, 0, "slow", NULL, NULL, "encode by the general way, without compiled splits", AT(slow), 0, 0 },
     { OPT_FLAG, 0, "check", NULL, NULL, "encode by both ways and compare; nothing is written", AT(check), 0, 0 },
+    { OPT_STR, 0, "against", "PREFIX", NULL, "encode again and compare with these token files; nothing is written", AT(against), 0, 0 },
     { OPT_FLAG, 'f', "force", NULL, NULL, "replace PREFIX, or write binary to a terminal", AT(force), 0, 0 },
     { OPT_INT, 'j', "threads", "N", "0", "threads, 0 for all; the output does not depend on it", AT(threads), 0, 4096 },
     OPT_END
@@ -251,11 +252,32 @@ static int tokens_of_nothing(const struct job *j, int64_t *n)
     return 0;
 }
 
+static struct outputs_plan plan_of(const struct job *j, const char *prefix)
+{
+    return (struct outputs_plan){ .prefix = prefix, .keys = j->c.how.keys, .n_keys = j->c.how.n_keys, .n_shards = (int)j->o->shards,
+        .shard = j->shard, .of = j->of, .mtime_ns = j->mtime_ns, .vocab_path = j->o->tokenizer, .keyed = j->keyed, .force = j->o->force,
+        .n_counts = j->c.how.n_keys + TEXT_N_KINDS, .info.vocab_size = j->c.vocab_size };
+}
+
+static int encode_against(struct job *j)
+{
+    struct outputs_plan p = plan_of(j, j->o->against);
+    char docs[32], tokens[32];
+    int64_t n_docs, n_tokens;
+    TRY(against_open(&p, &j->c.against));
+    int rc = corpus_run(&j->c);
+    if (rc == 0)
+        rc = against_end(j->c.against, &n_docs, &n_tokens);
+    if (rc == 0)
+        log_info("%s: the same ids: %s document%s, %s token%s", p.prefix, units_count(docs, n_docs), n_docs == 1 ? "" : "s", units_count(tokens, n_tokens),
+                 n_tokens == 1 ? "" : "s");
+    against_close(j->c.against);
+    return rc;
+}
+
 static int encode_to_file(struct job *j)
 {
-    struct outputs_plan p = { .prefix = j->o->output, .keys = j->c.how.keys, .n_keys = j->c.how.n_keys, .n_shards = (int)j->o->shards,
-        .shard = j->shard, .of = j->of, .mtime_ns = j->mtime_ns, .vocab_path = j->o->tokenizer, .keyed = j->keyed, .force = j->o->force,
-        .n_counts = j->c.how.n_keys + TEXT_N_KINDS };
+    struct outputs_plan p = plan_of(j, j->o->output);
     enum outputs_begun begun;
     p.info = (struct tokenfile_info){ .tool = arena_printf(j->arena, "moe-tokenize %s", moe_version), .tokenizer = tok_vocab_hash(j->v),
         .vocab_size = tok_vocab_size(j->v), .eod_id = j->c.eod, .eod_token = arena_strdup(j->arena, j->eod_token),
@@ -283,11 +305,13 @@ static int check_options(const struct encode_opts *o, _Bool to_file)
 {
     if (o->output != NULL && o->output[0] == '\0')
         return err_set(ERR_USAGE, "--output: expected a prefix");
-    if (to_file && o->eod)
+    if (o->against != NULL && (o->output != NULL || o->check))
+        return err_set(ERR_USAGE, "--against writes nothing: neither --output nor --check go with it");
+    if ((to_file || o->against != NULL) && o->eod)
         return err_set(ERR_USAGE, "--eod is for streams; a token file always has the end-of-document token");
     if (o->check && (o->output != NULL || o->slow))
         return err_set(ERR_USAGE, "--check writes nothing: neither --output nor --slow go with it");
-    if (!to_file && (o->shards > 1 || (o->key.n > 1 && !o->check)))
+    if (!to_file && o->against == NULL && (o->shards > 1 || (o->key.n > 1 && !o->check)))
         return err_set(ERR_USAGE, "a stream holds one set of documents: %s needs --output", o->shards > 1 ? "--shards" : "more than one --key");
     return 0;
 }
@@ -323,7 +347,7 @@ static int encode_run(void *opts, int argc, char **argv)
     _Bool to_file = o->output != NULL && strcmp(o->output, "-") != 0;
     int rc;
     TRY(check_options(o, to_file));
-    if (!to_file && !o->check)
+    if (!to_file && !o->check && o->against == NULL)
         TRY(out_binary(o->force));
     struct job j = { .o = o, .arena = arena_new(), .to_file = to_file };
     TRY_OUT(rc, read_how(&j));
@@ -331,11 +355,11 @@ static int encode_run(void *opts, int argc, char **argv)
     TRY_OUT(rc, tokenize_vocab(o->tokenizer, &o->load, &j.v));
     j.c.vocab_size = tok_vocab_size(j.v);
     j.c.eod = -1;
-    if (to_file || o->eod)
+    if (to_file || o->eod || o->against != NULL)
         TRY_OUT(rc, tokenize_eod(j.v, &j.c.eod, &j.eod_token));
     TRY_OUT(rc, find_inputs(&j, argv, argc));
     TRY_OUT(rc, make_encoders(&j));
-    TRY_OUT(rc, to_file ? encode_to_file(&j) : corpus_run(&j.c));
+    TRY_OUT(rc, to_file ? encode_to_file(&j) : o->against != NULL ? encode_against(&j) : corpus_run(&j.c));
     talk(&j);
 out:
     tok_encoder_free(j.c.e);
