@@ -50,7 +50,7 @@ includes | awk '
 			say("folder \"" to "\" has no place among the layers")
 		else if (to != from && layer[to] >= layer[from])
 			say(from " must not include " $3 (layer[to] == layer[from] ? ": they are siblings" : ": the arrow points up"))
-		if (match($3, /^(dev\/(ref|cpu|cuda|trace)|comm\/(self|mpi|nccl))\//)) {
+		if (match($3, /^(dev\/(ref|cpu|cuda|trace|timed)|comm\/(self|mpi|nccl))\//)) {
 			back = "common/" substr($3, 1, RLENGTH)
 			if (index($1, back) != 1)
 				say("\"" $3 "\" belongs to a back end; only its own folder includes it")
