@@ -24,7 +24,7 @@ enum config_kind {
     CONFIG_STR,         /* char *, in the config's memory */
     CONFIG_CHOICE,      /* int: index into the words of choices, split at '|' */
     CONFIG_INT_AUTO,    /* int64_t, the word auto is -1 */
-    CONFIG_FLOATS,      /* double[max_items]: exactly max_items numbers in a list */
+    CONFIG_FLOATS,      /* double[item_size]: exactly so many numbers in a list */
     CONFIG_ITEMS,       /* a list of maps: struct config_items, fields in items */
 };
 
@@ -47,7 +47,8 @@ struct config;                  /* the parsed text with positions and origins */
 /* Reads file ("-" stdin; NULL: defaults and overrides only), applies overrides
  * ("key.path=value", n of them; a list is given in YAML flow form), checks
  * against keys and fills *dest.  Everything dest points to lives until
- * config_free(); the caller zeroes it first.  Returns ERR_USAGE with all errors, one a line, or ERR_NOINPUT.
+ * config_free(); the caller zeroes it first.  Returns ERR_USAGE with all errors,
+ * one a line, or ERR_NOINPUT.
  * keys under "model." may be absent when the file says  model: PATH : then
  * *model_path is that path (relative paths are relative to the file), the keys
  * under "model." are left at their defaults and the caller reads config.json. */

@@ -3,7 +3,8 @@
  *
  * Invariants: (1) the final name is touched only by rename, after fsync;
  * (2) after the first failed write nothing more is written and commit fails;
- * (3) an object that is gone leaves no temporary behind. */
+ * (3) an object that is gone leaves no temporary behind.  tests/unit/test_fs.c
+ * and test_fault_product.c check them. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

@@ -45,7 +45,7 @@ int json_load_text(const char *name, const char *text, size_t n, json_t **out);
 int json_load_nul(const char *name, const char *text, size_t n, json_t **out);
 
 /* Typed look-ups in an object: ERR_DATA "where: "key": expected an integer".
- * The _opt forms leave *out alone and return 0 when the key is absent or null. */
+ * json_opt_*() leave *out alone and return 0 when the key is absent or null. */
 int json_get_int(const json_t *o, const char *where, const char *key, int64_t *out);
 int json_get_num(const json_t *o, const char *where, const char *key, double *out);
 int json_get_str(const json_t *o, const char *where, const char *key, const char **out);

@@ -2,11 +2,11 @@
  *
  * Kept is what any rule names: the newest ones, light ones counted apart, every
  * M-th step, the best by a metric of evaluation, and always major ones and the one
- * that `latest` names.  Before the
- * first removal the newest that stays and that a run can go on from is read whole and must verify: a run never
- * loses its last good checkpoint to tidiness.  A removal takes the MANIFEST
- * first, so half of one is no checkpoint.  Order is by step number; clocks do
- * not count.  The caller holds the lock of the run. */
+ * that `latest` names.  Before the first removal the newest that stays and that a
+ * run can go on from is read whole and must verify: a run never loses its last
+ * good checkpoint to tidiness.  A removal takes the MANIFEST first, so half of one
+ * is no checkpoint.  Order is by step number; clocks do not count.  The caller
+ * holds the lock of the run. */
 #ifndef CKPT_GC_H
 #define CKPT_GC_H
 

@@ -26,8 +26,8 @@
 
 /* Flags of opening. */
 #define CKPT_NEED_MANIFEST 1u   /* only a complete checkpoint will do (resume, --from) */
-#define CKPT_NEED_STATE 4u      /* and no light one: training is to go on from it */
 #define CKPT_NO_FALLBACK 2u     /* a RUN whose latest is broken is an error */
+#define CKPT_NEED_STATE 4u      /* no light one: training is to go on from it */
 
 /* struct ckpt_tensor and enum ckpt_kind: ckpt/dir.h. */
 

@@ -26,8 +26,8 @@ int ckpt_list_kinds(struct arena *a, const char *run_dir, struct ckpt_step **ste
 _Bool ckpt_is_temp(const char *name);
 
 /* Deletes what killed saves and removals left in a run, and the temporaries of
- * its other files.  The caller holds the
- * lock of the run, so nobody is writing them. */
+ * its other files.  The caller holds the lock of the run, so nobody is writing
+ * them. */
 int ckpt_sweep(const char *run_dir);
 
 /* Deletes a checkpoint directory: renamed to a temporary name, so that a removal

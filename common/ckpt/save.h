@@ -21,7 +21,8 @@
  * depend on any of this; which file it lies in does.  Errors are agreed: all
  * ranks leave a call with the same code, and the sentence stands on rank 0.
  *
- * Invariants, each tested by the N-th call of a kind failing or killing:
+ * Invariants, each tested by the N-th call of a kind failing or killing
+ * (tests/unit/test_fault_product.c, tests/fault.bats):
  * 1 a step directory with a MANIFEST is complete;
  * 2 `latest` names a complete checkpoint whenever one was ever committed;
  * 3 after an error no temporary is left (unless its removal fails too). */
@@ -105,8 +106,8 @@ void ckpt_save_keep_light(struct ckpt_save *s, int keep);
 struct ckpt_writer;
 
 /* A thread that writes, and the memory that it writes from: stage [bytes] is
- * borrowed until the free, its pages are touched by the thread.  One for any number of saves, one at a
- * time. */
+ * borrowed until the free, its pages are touched by the thread.  One for any
+ * number of saves, one at a time. */
 int ckpt_writer_new(void *stage, size_t bytes, struct ckpt_writer **out);
 void ckpt_writer_free(struct ckpt_writer *w);           /* with no save in hand; NULL is accepted */
 /* Until it has nothing to do. */

@@ -44,9 +44,9 @@ int comm_open(const char *name, const struct comm_options *o, struct comm **out)
 void comm_close(struct comm *c);
 const char *const *comm_names(void);    /* back ends built in, NULL-terminated */
 
-/* Collective in c; no request may be open.  Ranks of one color form a communicator, ordered by (key,
- * rank in c).  color < 0: this rank joins none and gets NULL.  name stands in
- * reports, at most 15 letters are kept. */
+/* Collective in c; no request may be open.  Ranks of one color form a
+ * communicator, ordered by (key, rank in c).  color < 0: this rank joins none and
+ * gets NULL.  name stands in reports, at most 15 letters are kept. */
 int comm_split(struct comm *c, int color, int key, const char *name, struct comm **out);
 /* Collective in c.  The ranks of c on this node. */
 int comm_split_node(struct comm *c, const char *name, struct comm **out);
@@ -159,8 +159,9 @@ void comm_set_step(struct comm *c, int64_t step);
 /* Starts a thread that looks every quarter of a second at the ranks of this
  * node.  When this rank has waited longer than limit_s it reports one line per
  * rank, "rank R on HOST waits S s in all_gather of world #N (step K)" or "rank R
- * on HOST has not called for S s after ...", and ends the job with 69.  report is called from
- * that thread, NULL: the log.  comm_watchdog_stop() or closing the world ends it. */
+ * on HOST has not called for S s after ...", and ends the job with 69.  report is
+ * called from that thread, NULL: the log.  comm_watchdog_stop() or closing the
+ * world ends it. */
 int comm_watchdog_start(struct comm *c, double limit_s, void (*report)(void *ctx, const char *line), void *ctx);
 void comm_watchdog_stop(struct comm *c);
 

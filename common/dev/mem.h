@@ -1,7 +1,7 @@
 /* mem.h -- planned memory: the plan is the tape of a program, the run plays it.
  *
- * A program (one training step, one evaluation batch, one decoding step, a
- * save) takes and gives back buffers in an order that is a pure function of
+ * A program (a micro-batch, the optimizer, an evaluation batch, a decoding
+ * step) takes and gives back buffers in an order that is a pure function of
  * the configuration.  It runs once over the trace device with the memory in
  * record mode: every take gets a size and a lifetime, nothing is touched.
  * mem_plan() packs the buffers of each program (programs never overlap in

@@ -1,4 +1,5 @@
-/* split_class.h -- classes of characters, for the compiled splits alone. */
+/* split_class.h -- classes of characters, and the walks that the compiled splits
+ * share; for them alone. */
 #ifndef TOK_SPLIT_CLASS_H
 #define TOK_SPLIT_CLASS_H
 

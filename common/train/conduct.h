@@ -26,8 +26,8 @@ struct conduct_options {
 };
 
 /* Collective in the world; all ranks return the same, the sentence of a failure
- * stands on rank 0.  0 done (also: already done); ERR_STOPPED, ERR_INTERRUPTED after a save;
- * ERR_LOCKED; others as in moe(7). */
+ * stands on rank 0.  0 done (also: already done); ERR_STOPPED, ERR_INTERRUPTED
+ * after a save; ERR_LOCKED; others as in moe(7). */
 int conduct_run(const struct run_config *c, const struct conduct_options *o);
 
 #endif

@@ -39,8 +39,8 @@ struct run_config {
 
 /* Reads file ("-" stdin; NULL: defaults), applies key.path=value overrides,
  * fills family defaults and checks everything.  Paths of data and tokenizer
- * are relative to the working directory, like operands.  ERR_USAGE with all errors, ERR_NOINPUT.  *out is filled only on
- * success; run_config_fini() it. */
+ * are relative to the working directory, like operands.  ERR_USAGE with all
+ * errors, ERR_NOINPUT.  *out is filled only on success; run_config_fini() it. */
 int run_config_load(const char *file, char **overrides, int n_overrides, struct run_config *out);
 
 /* ERR_USAGE names every value that this version can plan with but not run. */

@@ -3,10 +3,12 @@
  *
  * Beside: saver_save() returns at once, and the state is copied during the next
  * forward and backward, which only read it; saver_copied() comes before anything
- * changes it.  The caller asks between steps whether a rank is busy; when none is, saver_advance() takes the
- * save further, and "saved step N" is said when its checkpoint is in place and
- * not before.  One save at a time: a second one waits for the first, and says so.
- * A light checkpoint never counts as the state being saved.
+ * changes it.  The caller asks between steps whether a rank is busy; when none is,
+ * saver_advance() takes the save further, and "saved step N" is said when its
+ * checkpoint is in place and not before.  One save at a time: a second one waits
+ * for the first, and says so.  A light checkpoint never counts as the state being
+ * saved.
+ *
  * It refuses to decide when to save, and to touch the watchdog. */
 #ifndef TRAIN_SAVER_H
 #define TRAIN_SAVER_H

@@ -40,8 +40,8 @@ size_t state_stage_bytes(struct trainer *t);
 int state_room(struct trainer *t, const char *run_dir);
 
 /* Parameters, and with TRAINER_OPTIM the optimizer state; step, next_data and
- * tokens from the MANIFEST, which must not be of a light checkpoint then.  Missing, unknown and misshapen tensors are named,
- * all at once (ERR_DATA).  A checkpoint of another model_config is ERR_DATA. */
+ * tokens from the MANIFEST, which must not be of a light checkpoint then.  Missing,
+ * unknown and misshapen tensors are named, all at once (ERR_DATA).  A checkpoint of another model_config is ERR_DATA. */
 int state_load(struct trainer *t, const struct ckpt *c);
 
 /* Parameters alone, for a new run that starts from a model: no optimizer state,

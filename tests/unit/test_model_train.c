@@ -1,7 +1,7 @@
 /* test_model_train.c -- passes over a batch: what must not change the result,
  * what must be counted, and finite differences of the whole model.
  *
- * M1 to M3 of model.c. */
+ * M1 to M3 of model_pass.c. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
