@@ -3,7 +3,11 @@
  * A list gives every pair a place of its own; ranks give all pairs of one
  * product the same rank, and the leftmost wins.  All pairs are listed, those of
  * one product side by side.  Two of them can compete only when they overlap in
- * "abd" with ab = bd; the list then has (a, b), the left one, first. */
+ * "abd" with ab = bd; the list then has (a, b), the left one, first.
+ *
+ * Products that share a score cannot be listed, but for runs of one character, as
+ * Llama's and Mistral's runs of spaces are: there the leftmost pair is always the
+ * one whose left part is longest. */
 #include "tok/vocab_convert.h"
 
 #include <stdlib.h>
@@ -12,6 +16,8 @@
 #include "base/err.h"
 #include "tok/bpe_model.h"
 #include "tok/bytelevel.h"
+#include "tok/chars.h"
+#include "tok/chars.h"
 #include "tok/slow.h"
 #include "tok/vocab_json.h"
 #include "tok/vocab_store.h"
@@ -29,6 +35,41 @@ static int by_rank(const void *x, const void *y)
     if (p->border != q->border)
         return p->border ? -1 : 1;
     return (p->len_a > q->len_a) - (p->len_a < q->len_a);
+}
+
+static int by_left(const void *x, const void *y)
+{
+    const struct pair *p = x, *q = y;
+    return p->len_a != q->len_a ? (p->len_a < q->len_a) - (p->len_a > q->len_a) : (p->len_b < q->len_b) - (p->len_b > q->len_b);
+}
+
+/* The length of the character that the token is a run of; 0: it is none. */
+static uint32_t run_of(const struct tok_vocab *v, int32_t id)
+{
+    uint32_t c, n;
+    if (!v->char_keys || (n = (uint32_t)tok_utf8_char(v->key[id], v->key_len[id], &c)) == 0)
+        return 0;
+    for (uint32_t i = n; i < v->key_len[id]; i += n)
+        if (v->key_len[id] - i < n || memcmp(v->key[id] + i, v->key[id], n) != 0)
+            return 0;
+    return n;
+}
+
+/* The pairs p[0 .. n) have one rank. */
+static int order_ties(const struct tok_vocab *v, struct pair *p, size_t n)
+{
+    uint32_t run = run_of(v, p[0].product);
+    size_t other = 0;
+    for (size_t i = 1; i < n; i++) {
+        if (p[i].product == p[0].product)
+            continue;
+        if (run == 0 || run_of(v, p[i].product) != run || memcmp(v->key[p[i].product], v->key[p[0].product], run) != 0)
+            return err_set(ERR_DATA, "%s: tokens %d and %d have the same score, which tokenizer.json cannot say", v->name, (int)p[0].product, (int)p[i].product);
+        other = i;
+    }
+    if (other > 0)
+        qsort(p, n, sizeof *p, by_left);
+    return 0;
 }
 
 static int list(const struct tok_vocab *v, const struct tok_bpe *m, struct pair **out, size_t *n)
@@ -51,12 +92,15 @@ static int list(const struct tok_vocab *v, const struct tok_bpe *m, struct pair 
                                 memcmp(v->key[c], v->key[b], v->key_len[b]) == 0 };
     }
     qsort(p, k, sizeof *p, by_rank);
-    for (size_t i = 1; i < k; i++)
-        if (p[i].rank == p[i - 1].rank && p[i].product != p[i - 1].product) {
-            int rc = err_set(ERR_DATA, "%s: tokens %d and %d have the same score, which tokenizer.json cannot say", v->name, (int)p[i - 1].product, (int)p[i].product);
+    for (size_t i = 0, end; i < k; i = end) {
+        for (end = i + 1; end < k && p[end].rank == p[i].rank; end++)
+            ;
+        int rc = order_ties(v, p + i, end - i);
+        if (rc < 0) {
             free(p);
             return rc;
         }
+    }
     *out = p;
     *n = k;
     return 0;

@@ -37,6 +37,18 @@ static _Bool is_ranks(const char *text, size_t n)
     return i > 0 && i + 1 < n && text[i] == ' ' && isdigit((unsigned char)text[i + 1]);
 }
 
+/* A token with a line feed in it does not make two lines of a sentence about it. */
+static int one_line(int rc)
+{
+    struct err_state e;
+    err_take(&e);
+    for (char *p = e.msg; *p != '\0'; p++)
+        if (*p == '\n')
+            *p = '?';
+    err_put(&e);
+    return rc;
+}
+
 int tok_vocab_parse_as(const char *name, const char *text, size_t n, const struct tok_load *how, struct tok_vocab **out)
 {
     static const struct tok_load none;
@@ -58,7 +70,8 @@ int tok_vocab_parse_as(const char *name, const char *text, size_t n, const struc
         rc = tok_read_sp(name, text, n, out);
     else
         return err_set(ERR_DATA, "%s: not a vocabulary of a kind known here", name);
-    TRY(rc);
+    if (rc < 0)
+        return one_line(rc);
     (*out)->hash = hash_bytes(text, n);
     if (ranks) {        /* the file alone is not the vocabulary */
         struct tok_buf b = { 0 };

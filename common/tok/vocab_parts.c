@@ -64,11 +64,14 @@ static int pattern(struct tok_vocab *v, const char *where, const json_t *o, stru
     return 0;
 }
 
+static const char *place(struct tok_vocab *v, const char *where)
+{
+    return arena_printf(v->arena, "%s: %s", v->name, where);
+}
+
 static int get_bool(struct tok_vocab *v, const char *where, const json_t *o, const char *key, _Bool *out)
 {
-    char at[200];
-    snprintf(at, sizeof at, "%s: %s", v->name, where);
-    return json_opt_bool(o, at, key, out);
+    return json_opt_bool(o, place(v, where), key, out);
 }
 
 static int read_norm(struct tok_vocab *v, const char *where, const json_t *o)
@@ -88,12 +91,12 @@ static int read_norm(struct tok_vocab *v, const char *where, const json_t *o)
     if (strcmp(type, "Prepend") == 0) {
         t->kind = TOK_PREPEND;
         TRY(tok_read_keys(v->name, where, o, "type prepend"));
-        TRY(json_get_str(o, v->name, "prepend", &s));
+        TRY(json_get_str(o, place(v, where), "prepend", &s));
         t->text = own(v, s);
     } else if (strcmp(type, "Replace") == 0) {
         t->kind = TOK_REPLACE;
         TRY(tok_read_keys(v->name, where, o, "type pattern content"));
-        TRY(json_get_str(o, v->name, "content", &s));
+        TRY(json_get_str(o, place(v, where), "content", &s));
         t->with = own(v, s);
         TRY(pattern(v, where, o, &t->text, &t->re));
     } else if (strcmp(type, "Strip") == 0) {
@@ -125,11 +128,11 @@ static int read_split(struct tok_vocab *v, const char *where, const json_t *o, s
     int k = 0;
     t->kind = TOK_SPLIT;
     TRY(tok_read_keys(v->name, where, o, "type pattern behavior invert"));
-    TRY(json_get_str(o, v->name, "behavior", &s));
+    TRY(json_get_str(o, place(v, where), "behavior", &s));
     while (k < 5 && strcmp(s, names[k]) != 0)
         k++;
     if (k == 5)
-        return tok_read_refuse(v->name, where, json_object_get(o, "behavior"));
+        return err_set(ERR_DATA, "%s: %s.behavior: \"%.60s\" is not supported", v->name, where, s);
     t->behavior = (enum tok_behavior)k;
     TRY(get_bool(v, where, o, "invert", &t->invert));
     TRY(pattern(v, where, o, &t->text, &t->re));
@@ -141,17 +144,15 @@ static int read_split(struct tok_vocab *v, const char *where, const json_t *o, s
 static int read_bytelevel(struct tok_vocab *v, const char *where, const json_t *o, struct tok_pre *t)
 {
     _Bool prefix = 1, regex = 1;
-    char at[200];
     t->kind = TOK_BYTELEVEL;
     TRY(tok_read_keys(v->name, where, o, "type add_prefix_space trim_offsets use_regex"));
     TRY(get_bool(v, where, o, "add_prefix_space", &prefix));
     TRY(get_bool(v, where, o, "use_regex", &regex));
     t->prefix = prefix ? TOK_ALWAYS : TOK_NEVER;
-    snprintf(at, sizeof at, "%s: %s", v->name, where);
     if (!regex)
         return 0;
     t->expression = gpt2;
-    return tok_regex_new(at, gpt2, strlen(gpt2), TOK_ONIG, &t->re);
+    return tok_regex_new(place(v, where), gpt2, strlen(gpt2), TOK_ONIG, &t->re);
 }
 
 static int read_metaspace(struct tok_vocab *v, const char *where, const json_t *o, struct tok_pre *t)
@@ -161,8 +162,8 @@ static int read_metaspace(struct tok_vocab *v, const char *where, const json_t *
     t->kind = TOK_METASPACE;
     t->split = 1;
     TRY(tok_read_keys(v->name, where, o, "type replacement str_rep prepend_scheme add_prefix_space split"));
-    TRY(json_opt_str(o, v->name, "replacement", &s));
-    TRY(json_opt_str(o, v->name, "prepend_scheme", &scheme));
+    TRY(json_opt_str(o, place(v, where), "replacement", &s));
+    TRY(json_opt_str(o, place(v, where), "prepend_scheme", &scheme));
     TRY(get_bool(v, where, o, "add_prefix_space", &old));
     TRY(get_bool(v, where, o, "split", &t->split));
     t->text = own(v, s);

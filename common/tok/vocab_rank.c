@@ -206,7 +206,7 @@ static const char *const old_specials[] = {
 
 static int tekken_specials(struct tok_vocab *v, const json_t *list, const char *version, int64_t n)
 {
-    char name[32];
+    char name[32], at[256];
     size_t given = 0;
     v->added = arena_array(v->arena, (size_t)n, sizeof *v->added);
     if (json_is_array(list)) {
@@ -214,8 +214,9 @@ static int tekken_specials(struct tok_vocab *v, const json_t *list, const char *
         for (size_t i = 0; i < given && (int64_t)i < n; i++) {
             const char *s;
             int64_t rank;
-            TRY(json_get_int(json_array_get(list, i), v->name, "rank", &rank));
-            TRY(json_get_str(json_array_get(list, i), v->name, "token_str", &s));
+            snprintf(at, sizeof at, "%.200s: special_tokens[%zu]", v->name, i);
+            TRY(json_get_int(json_array_get(list, i), at, "rank", &rank));
+            TRY(json_get_str(json_array_get(list, i), at, "token_str", &s));
             if (rank >= n)
                 return err_set(ERR_DATA, "%s: special_tokens: rank %lld of %lld", v->name, (long long)rank, (long long)n);
             TRY(put_special(v, rank, s));
@@ -239,12 +240,14 @@ static int tekken_specials(struct tok_vocab *v, const json_t *list, const char *
 static int tekken_tokens(struct tok_vocab *v, const json_t *vocab, int64_t specials)
 {
     struct tok_buf buf = { 0 };
+    char at[256];
     int rc = 0;
     for (size_t i = 0; i < json_array_size(vocab) && rc == 0; i++) {
         const json_t *o = json_array_get(vocab, i);
         const char *s;
         int64_t rank;
-        if ((rc = json_get_int(o, v->name, "rank", &rank)) == 0 && (rc = json_get_str(o, v->name, "token_bytes", &s)) == 0 &&
+        snprintf(at, sizeof at, "%.200s: vocab[%zu]", v->name, i);
+        if ((rc = json_get_int(o, at, "rank", &rank)) == 0 && (rc = json_get_str(o, at, "token_bytes", &s)) == 0 &&
             rank >= 0 && rank < v->size - specials)
             rc = put_rank(v, rank + specials, s, strlen(s), &buf);
     }
@@ -259,14 +262,15 @@ int tok_read_tekken(const char *name, const json_t *root, struct tok_vocab **out
 {
     const json_t *config = json_object_get(root, "config"), *vocab = json_object_get(root, "vocab");
     const char *pattern, *version = "";
-    char where[300];
+    char where[256];
     int64_t size, specials;
     int rc;
     *out = NULL;
-    TRY(json_get_str(config, name, "pattern", &pattern));
-    TRY(json_get_int(config, name, "default_vocab_size", &size));
-    TRY(json_get_int(config, name, "default_num_special_tokens", &specials));
-    TRY(json_opt_str(config, name, "version", &version));
+    snprintf(where, sizeof where, "%.200s: config", name);
+    TRY(json_get_str(config, where, "pattern", &pattern));
+    TRY(json_get_int(config, where, "default_vocab_size", &size));
+    TRY(json_get_int(config, where, "default_num_special_tokens", &specials));
+    TRY(json_opt_str(config, where, "version", &version));
     if (specials < 0 || size < specials || size - specials > (int64_t)json_array_size(vocab) || specials > 1 << 20)
         return err_set(ERR_DATA, "%s: config: %lld tokens and %lld special ones of %zu", name, (long long)size, (long long)specials, json_array_size(vocab));
     struct tok_vocab *v = tok_vocab_alloc(name, (int32_t)size, 0, (int)specials);

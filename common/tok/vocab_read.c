@@ -19,8 +19,8 @@ enum { HOLES_MAX = 1 << 20 };
 
 int tok_read_refuse(const char *name, const char *what, const json_t *value)
 {
-    char *text = value == NULL ? NULL : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-    int rc = err_set(ERR_DATA, "%s: %s: %.80s is not supported", name, what, text != NULL ? text : "nothing");
+    char *text = value == NULL ? NULL : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6));
+    int rc = text != NULL ? err_set(ERR_DATA, "%s: %s: %.80s is not supported", name, what, text) : err_set(ERR_DATA, "%s: %s is missing", name, what);
     free(text);
     return rc;
 }
@@ -88,19 +88,22 @@ static int check_frame(const char *name, const json_t *root, const json_t **mode
     return 0;
 }
 
-static int read_one_added(struct tok_vocab *v, const json_t *o, const struct tok_lists *l, struct tok_added *out)
+static int read_one_added(struct tok_vocab *v, const json_t *o, size_t i, const struct tok_lists *l, struct tok_added *out)
 {
     const char *content;
+    char where[48];
     int64_t id;
     static const char *const flags[] = { "single_word", "lstrip", "rstrip", "normalized", "special" };
     _Bool on[5] = { 0 };
-    TRY(tok_read_keys(v->name, "added_tokens[]", o, "id content single_word lstrip rstrip normalized special"));
-    TRY(json_get_int(o, v->name, "id", &id));
-    TRY(json_get_str(o, v->name, "content", &content));
+    snprintf(where, sizeof where, "added_tokens[%zu]", i);
+    TRY(tok_read_keys(v->name, where, o, "id content single_word lstrip rstrip normalized special"));
+    const char *at = arena_printf(v->arena, "%s: %s", v->name, where);
+    TRY(json_get_int(o, at, "id", &id));
+    TRY(json_get_str(o, at, "content", &content));
     for (int k = 0; k < 5; k++)
-        TRY(json_opt_bool(o, v->name, flags[k], &on[k]));
+        TRY(json_opt_bool(o, at, flags[k], &on[k]));
     if (content[0] == '\0')
-        return err_set(ERR_DATA, "%s: added_tokens: a token without content", v->name);
+        return err_set(ERR_DATA, "%s: a token without content", at);
     int64_t known = tok_lists_find(l, content, strlen(content));
     if (known >= 0 && l->key[known].id != id)
         return err_set(ERR_DATA, "%s: \"%s\" has id %lld in added_tokens, but %lld in model.vocab", v->name, content,
@@ -117,7 +120,7 @@ static int read_added(struct tok_vocab *v, const json_t *added, const struct tok
     size_t n = json_array_size(added);
     v->added = arena_array(v->arena, n, sizeof *v->added);
     for (size_t i = 0; i < n; i++)
-        TRY(read_one_added(v, json_array_get(added, i), l, &v->added[v->n_added++]));
+        TRY(read_one_added(v, json_array_get(added, i), i, l, &v->added[v->n_added++]));
     return 0;
 }
 
@@ -145,9 +148,10 @@ static int read_options(struct tok_vocab *v, const json_t *model, const struct t
 {
     const json_t *unk = json_object_get(model, "unk_token");
     int64_t k = -1;
-    TRY(json_opt_bool(model, v->name, "fuse_unk", &v->fuse_unk));
-    TRY(json_opt_bool(model, v->name, "byte_fallback", &v->byte_fallback));
-    TRY(json_opt_bool(model, v->name, "ignore_merges", &v->ignore_merges));
+    const char *at = arena_printf(v->arena, "%s: model", v->name);
+    TRY(json_opt_bool(model, at, "fuse_unk", &v->fuse_unk));
+    TRY(json_opt_bool(model, at, "byte_fallback", &v->byte_fallback));
+    TRY(json_opt_bool(model, at, "ignore_merges", &v->ignore_merges));
     for (int b = 0; b < 256; b++) {
         char name[8];
         snprintf(name, sizeof name, "<0x%02X>", (unsigned)b);

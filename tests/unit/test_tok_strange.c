@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 #include "tok/encode.h"
+#include "tok/vocab_convert.h"
 #include "tok_small.h"
 
 #define ADDED(id, content, flags) "{\"id\":" #id ",\"content\":\"" content "\"" flags "}"
@@ -115,6 +116,41 @@ static void a_mark_that_is_only_part_of_tokens_is_unknown(void **state)
     tok_vocab_free(v);
 }
 
+static struct tok_vocab *by_scores(const char *const *pieces, const uint8_t *score, int n_pieces)
+{
+    static const char specs[] = { 0x12, 2, 0x18, 2, 0x1a, 4, 0x18, 0, 0x20, 0 };
+    char model[512];
+    size_t n = piece(model, "<unk>", 0, 2);
+    struct tok_vocab *v = NULL;
+    for (int i = 0; i < n_pieces; i++)
+        n += piece(model + n, pieces[i], score[i], 1);
+    memcpy(model + n, specs, sizeof specs);
+    assert_int_equal(tok_vocab_parse("model", model, n + sizeof specs, &v), 0);
+    return v;
+}
+
+/* Llama's runs of spaces have one score: the leftmost two that are a token together merge. */
+static void runs_of_one_score_become_a_list(void **state)
+{
+    (void)state;
+    static const char *const runs[] = { SPACE, "a", SPACE SPACE, SPACE SPACE SPACE, SPACE SPACE SPACE SPACE SPACE }, *const two[] = { "a", "b", "ab", "ba" };
+    char *text;
+    size_t n;
+    struct tok_vocab *v = by_scores(runs, (const uint8_t[]){ 0x20, 0x20, 0x10, 0x10, 0x10 }, 5), *copy = NULL;
+    assert_int_equal(tok_vocab_to_json(v, &text, &n), 0);
+    assert_int_equal(tok_vocab_parse("copy", text, n, &copy), 0);
+    assert_int_equal(tok_vocab_equal(v, copy), 0);
+    tok_small_gives(copy, "a     a    a", 6, (int32_t[]){ 2, 5, 2, 4, 1, 2 });
+    tok_small_gives(v, "a     a    a", 6, (int32_t[]){ 2, 5, 2, 4, 1, 2 });
+    free(text);
+    tok_vocab_free(copy);
+    tok_vocab_free(v);
+    v = by_scores(two, (const uint8_t[]){ 0x20, 0x20, 0x10, 0x10 }, 4);
+    assert_int_equal(tok_vocab_to_json(v, &text, &n), ERR_DATA);
+    assert_non_null(strstr(err_msg(), "tokens 3 and 4 have the same score"));
+    tok_vocab_free(v);
+}
+
 /* ---- added tokens */
 
 static void added_tokens_that_are_one_text_are_refused(void **state)
@@ -156,6 +192,18 @@ static void a_token_of_two_meanings_does_not_keep_the_text(void **state)
     v = tok_small_new(&s, 1);
     assert_true(tok_vocab_keeps_text(v));
     tok_vocab_free(v);
+}
+
+static void a_wrong_type_is_named_with_its_place_in_one_line(void **state)
+{
+    (void)state;
+    tok_small_refused(&(struct tok_small){ .pre = QWEN, .added = ADDED(256, "xx", "") "," ADDED(257, "yy", ",\"lstrip\":1") }, 1, "added_tokens[1]: \"lstrip\": expected true or false");
+    tok_small_refused(&(struct tok_small){ .pre = QWEN, .added = "{\"content\":\"x\"}" }, 1, "added_tokens[0]: \"id\" is missing");
+    tok_small_refused(&(struct tok_small){ .pre = QWEN, .normalizer = "{\"type\":\"Prepend\"}" }, 1, "normalizer: \"prepend\" is missing");
+    tok_small_refused(&(struct tok_small){ .pre = QWEN, .options = ",\"dropout\":0.1" }, 1, "model.dropout: 0.1 is not supported");
+    tok_small_refused(&(struct tok_small){ .pre = SPLIT_HOW("a", "Joined", "false") }, 1, "pre_tokenizer.pretokenizers[0].behavior: \"Joined\" is not supported");
+    tok_small_refused(&(struct tok_small){ .pre = QWEN, .added = ADDED(10, "x\\ny", "") "," ADDED(10, "x\\nz", "") }, 1, "id 10 is given twice");
+    tok_small_refused(&(struct tok_small){ .pre = QWEN, .added = ADDED(3, "x\\ny", ""), .tokens = { "x\\ny" } }, 1, "\"x?y\" has id 3 in added_tokens, but 256 in model.vocab");
 }
 
 /* ---- steps */
@@ -228,7 +276,9 @@ int main(void)
         cmocka_unit_test(what_is_dropped_brings_its_neighbours_together),
         cmocka_unit_test(an_unknown_token_waits_while_bytes_pass),
         cmocka_unit_test(a_mark_that_is_only_part_of_tokens_is_unknown),
+        cmocka_unit_test(runs_of_one_score_become_a_list),
         cmocka_unit_test(added_tokens_that_are_one_text_are_refused),
+        cmocka_unit_test(a_wrong_type_is_named_with_its_place_in_one_line),
         cmocka_unit_test(added_tokens_are_read_as_what_they_were_found_as),
         cmocka_unit_test(a_token_of_two_meanings_does_not_keep_the_text),
         cmocka_unit_test(the_first_piece_is_not_guessed),
