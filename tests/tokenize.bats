@@ -186,7 +186,7 @@ field() { printf '%s' "$output" | sed 's/[,{]/\n/g' | sed -n "s/^\"$1\"://p" | h
 	printf '\220\001\0\0' > beyond # 400
 	run --separate-stderr moe-tokenize decode -t tok.json < <(cat stream beyond)
 	[ "$status" -eq 65 ]
-	says 'id 400 is beyond the vocabulary of 400 tokens'
+	says "standard input: token $(($(stat -c %s stream) / 4)): id 400 is beyond the vocabulary of 400 tokens"
 	[ "$output" = "$(cat text)" ]
 	fails_with 65 moe-tokenize decode -t tok.json < <(printf '\377\377\377\377')
 	says 'id -1'

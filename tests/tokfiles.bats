@@ -231,6 +231,13 @@ says_all() {
 	says 'back exists'
 	moe-tokenize decode -f -t tok.json -o back --docs line set
 	same lines back
+	# What is read is not written over.
+	for e in bin idx json; do
+		fails_with 2 moe-tokenize decode -t tok.json -f -o set.$e set
+		says "set.$e is of the token file set"
+	done
+	fails_with 2 moe-tokenize decode -t tok.json -f -o tok.json set
+	passes moe-tokenize verify -t tok.json set
 }
 
 @test "random bytes and long tokens come back from a token file" {

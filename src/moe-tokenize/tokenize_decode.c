@@ -45,19 +45,24 @@ static const struct opt decode_table[] = {
     OPT_END
 };
 
-struct text { struct tok_decoder d; _Bool special; char *buf; size_t len, cap; };
+struct text { struct tok_decoder d; _Bool special; char *buf; size_t len, cap; int64_t done; };      /* done: ids before */
 
 /* Text decoded before a bad id is written all the same. */
 static int decode_ids(struct text *t, const int32_t *ids, size_t n)
 {
-    struct err_state err;
     t->len = 0;
     int rc = tok_decode(&t->d, ids, n, t->special, &t->buf, &t->len, &t->cap);
-    if (rc == 0)
+    if (rc == 0) {
+        t->done += (int64_t)n;
         return out_write(t->buf, t->len);
-    err_take(&err);
+    }
     TRY(out_write(t->buf, t->len));
-    return err_put(&err);
+    /* Which one it was is asked for only now. */
+    struct tok_decoder alone;
+    size_t bad = 0;
+    for (tok_decode_begin(&alone, t->d.v); bad < n && tok_decode(&alone, ids + bad, 1, t->special, &t->buf, &t->len, &t->cap) == 0;)
+        bad++;
+    return err_add("standard input: token %lld", (long long)(t->done + (int64_t)bad));
 }
 
 /* Each read is shown at once, so that a slow producer is seen at work. */
@@ -244,6 +249,20 @@ static int parse_range(const char *s, int64_t *first, int64_t *last)
     return ok && errno == 0 ? 0 : err_set(ERR_USAGE, "--range: \"%s\": expected documents as 7, 7-9 or 7-, numbered from 0", s);
 }
 
+/* What is read cannot be what is written, whatever is forced. */
+static int not_an_input(const struct decode_opts *o, int n, char **prefix)
+{
+    static const char *const ends[] = { ".bin", ".idx", ".json" };
+    struct arena *a = arena_new();
+    int rc = tokenize_same_file(o->tokenizer, o->output) ? err_set(ERR_USAGE, "%s is the vocabulary and cannot be the output", o->output) : 0;
+    for (int i = 0; i < n && rc == 0; i++)
+        for (int e = 0; e < 3 && rc == 0; e++)
+            if (tokenize_same_file(arena_printf(a, "%s%s", prefix[i], ends[e]), o->output))
+                rc = err_set(ERR_USAGE, "%s is of the token file %s and cannot be the output", o->output, prefix[i]);
+    arena_free(a);
+    return rc;
+}
+
 static int decode_files(const struct decode_opts *o, const struct tok_vocab *v, int n, char **prefix)
 {
     struct files f = { .o = o };
@@ -251,6 +270,8 @@ static int decode_files(const struct decode_opts *o, const struct tok_vocab *v, 
     TRY(parse_range(o->range, &f.first, &f.last));
     if (o->range != NULL && n > 1)
         return err_set(ERR_USAGE, "--range: for one token file, not %d", n);
+    if (o->output != NULL)
+        TRY(not_an_input(o, n, prefix));
     if (o->output != NULL && !o->force && fs_exists(o->output))
         return err_set(ERR_CREATE, "%s exists; -f replaces it", o->output);
     TRY(tok_table_new(v, o->special, &f.table));

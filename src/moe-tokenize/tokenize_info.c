@@ -185,16 +185,25 @@ static void fact_lengths(struct facts *f, const struct megatron *m, _Bool histog
 
 /* ---- token files */
 
+/* "bad_json" as people write it. */
+static const char *spaced(const char *s, char *buf, size_t size)
+{
+    snprintf(buf, size, "%s", s);
+    for (char *p = buf; *p != '\0'; p++)
+        *p = *p == '_' ? ' ' : *p;
+    return buf;
+}
+
 static void fact_counters(struct facts *f, const struct tokenfile_info *i)
 {
-    char buf[32];
+    char buf[32], name[32];
     if (f->j != NULL)
         json_obj(f->j, "counters");
     for (int k = 0; k < i->n_more; k++)
         if (f->j != NULL)
             json_put_int(f->j, i->more[k].name, i->more[k].n);
         else if (i->more[k].n > 0)
-            out_printf("  %-16s %s\n", i->more[k].name, units_count(buf, i->more[k].n));
+            out_printf("  %-16s %s\n", spaced(i->more[k].name, name, sizeof name), units_count(buf, i->more[k].n));
     if (f->j != NULL)
         json_obj_end(f->j);
 }

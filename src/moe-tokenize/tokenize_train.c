@@ -75,7 +75,7 @@ static void tell(const struct train_opts *o, const struct langs *l, const struct
     if (s->taken < s->bytes)
         log_info("learned from a sample of %s", units_bytes(share, (double)s->taken));
     if (s->cut > 0)
-        log_info("%lld pieces of more than %lld bytes were cut (--max-word)", (long long)s->cut, (long long)o->max_word);
+        log_info("pieces that were cut because they are longer than %lld bytes (--max-word): %lld", (long long)o->max_word, (long long)s->cut);
     if (s->forgotten > 0)
         log_warn("rare pieces were forgotten to stay within --memory: a piece seen %lld times or less may be missing, and no count is short by more",
                  (long long)s->forgotten);
