@@ -17,17 +17,26 @@
 
 enum {
     NONE = (1 << TOK_NEAR_BITS) - 1,            /* an id, and a rank, that nothing has */
-    HASH_BITS = 2 * TOK_NEAR_BITS, FEWEST_BITS = HASH_BITS - (64 - TOK_NEAR_BITS),
     PLACE_BITS = 6, PLACES = 1 << PLACE_BITS,
     GONE = INT32_MAX,                           /* in place of a rank with a place */
-    LANES = 16, STRIDE = 16,
+    LANES = 16,
+    FEWEST_BITS = 8,
 };
 
-/* One to one, since the factor is odd. */
+/* In slots; all else has zeros above. */
+#define EMPTY UINT64_MAX
+#define RAN_OVER (UINT64_MAX - 1)       /* in the first slot */
+
+/* The hash in the upper bits; one to one, since the factor is odd. */
 static inline uint64_t hash_of(int32_t a, int32_t b)
 {
-    const uint64_t pair = (uint64_t)(uint32_t)a << TOK_NEAR_BITS | (uint32_t)b;
-    return (pair * 0x9e3779b97f4a7c15u) << (64 - HASH_BITS) >> (64 - HASH_BITS);
+    return ((uint64_t)(uint32_t)a << (64 - TOK_NEAR_BITS) | (uint64_t)(uint32_t)b << (64 - 2 * TOK_NEAR_BITS)) * 0x9e3779b97f4a7c15u;
+}
+
+/* What a slot holds above the rank. */
+static inline uint64_t rest_of(const struct tok_near *t, uint64_t hash)
+{
+    return hash << t->bits >> (t->bits + 64 - 3 * TOK_NEAR_BITS);
 }
 
 static int32_t rank_elsewhere(const struct tok_near *t, int32_t a, int32_t b)
@@ -36,33 +45,23 @@ static int32_t rank_elsewhere(const struct tok_near *t, int32_t a, int32_t b)
     return p != NULL ? p->rank : NONE;
 }
 
-/* Without a branch but for a bucket that ran over. */
-static inline int32_t rank_of(const struct tok_near *t, uint64_t hash, int32_t a, int32_t b)
+/* A slot of this pair leaves its rank, any other one more than any rank. */
+static inline int32_t rank_in(const uint64_t *slot, uint64_t rest)
 {
-    const int rest = HASH_BITS - t->bits;
-    const uint64_t i = hash >> rest, want = hash & (((uint64_t)1 << rest) - 1), *e = t->bucket[i];
-    uint64_t found = 0;
-#define LOOK(k) found |= e[k] & -(((e[k] >> TOK_NEAR_BITS ^ want) - 1) >> 63)
-    LOOK(0);
-    LOOK(1);
-    LOOK(2);
-    LOOK(3);
-#undef LOOK
-    if (__builtin_expect(t->over[i >> 6] >> (i & 63) & 1, 0) && found == 0)
-        return rank_elsewhere(t, a, b);
-    return NONE - (int32_t)(found & NONE);
+    const uint64_t x = slot[0] ^ rest, y = slot[1] ^ rest, less = x < y ? x : y;
+    return (int32_t)(less < NONE ? less : NONE);
 }
 
 static void put(struct tok_near *t, const struct tok_pair *p)
 {
-    const int rest = HASH_BITS - t->bits;
-    const uint64_t h = hash_of((int32_t)(p->key >> 32), (int32_t)p->key), i = h >> rest;
-    for (int k = 0; k < TOK_NEAR_WAYS; k++)
-        if (t->bucket[i][k] == 0) {
-            t->bucket[i][k] = (h & (((uint64_t)1 << rest) - 1)) << TOK_NEAR_BITS | (uint32_t)(NONE - p->rank);
-            return;
-        }
-    t->over[i >> 6] |= (uint64_t)1 << (i & 63);
+    const uint64_t h = hash_of((int32_t)(p->key >> 32), (int32_t)p->key);
+    uint64_t *slot = t->bucket[h >> (64 - t->bits)];
+    if (slot[0] == EMPTY || (slot[0] != RAN_OVER && slot[1] == EMPTY)) {
+        slot[slot[0] != EMPTY] = rest_of(t, h) | (uint32_t)p->rank;
+    } else {
+        slot[0] = RAN_OVER;
+        slot[1] = EMPTY;
+    }
 }
 
 /* What the tables can hold; *ids and *ranks: one more than the highest. */
@@ -93,14 +92,14 @@ static size_t n_buckets(const struct tok_near *t) { return (size_t)1 << t->bits;
 static int allocate(struct tok_near *t, int32_t ranks)
 {
     t->bits = FEWEST_BITS;
-    while ((int64_t)5 << t->bits < 4 * t->pairs->n)
+    while ((int64_t)4 << t->bits < 5 * t->pairs->n)
         t->bits++;
     t->bucket = tok_pages_new(n_buckets(t) * sizeof *t->bucket);
-    t->over = calloc(n_buckets(t) / 64, sizeof *t->over);
     t->product = malloc(((size_t)ranks + 1) * sizeof *t->product);
     t->first = malloc(256 * sizeof *t->first);
-    if (t->bucket == NULL || t->over == NULL || t->product == NULL || t->first == NULL)
+    if (t->bucket == NULL || t->product == NULL || t->first == NULL)
         return err_sys(ERR_IO, "memory for %d ranks", (int)ranks);
+    memset(t->bucket, 255, n_buckets(t) * sizeof *t->bucket);
     memset(t->product, 255, ((size_t)ranks + 1) * sizeof *t->product);
     for (int i = 0; i < 256 * 256; i++)
         t->first[i >> 8][i & 255] = NONE;
@@ -146,7 +145,6 @@ void tok_near_free(struct tok_near *near)
 {
     if (near->bucket != NULL)
         tok_pages_free(near->bucket, n_buckets(near) * sizeof *near->bucket);
-    free(near->over);
     free(near->product);
     free(near->first);
     *near = (struct tok_near){ 0 };
@@ -155,22 +153,21 @@ void tok_near_free(struct tok_near *near)
 /* ---- a piece under way */
 
 struct lane {
-    int32_t at[PLACES + STRIDE];        /* the rank with the symbol behind, then the place; GONE from all on, and before */
+    int32_t at[PLACES];                 /* the rank with the symbol behind, then the place; GONE behind the last */
     int32_t id[PLACES];
     uint64_t left;                      /* places of symbols */
-    size_t all;                         /* places that are looked at, a multiple of STRIDE */
     int32_t best;
     int before, behind;                 /* the neighbours */
-    uint64_t hash[2];                   /* of the pair with the one behind, and with the one before */
+    const uint64_t *slot[2];            /* of the pair with the one behind, and with the one before */
+    uint64_t rest[2];
     struct tok_near_job *job;
 };
 
-static void begin(const struct tok_near *t, struct lane *x, struct tok_near_job *job)
+static inline void begin(const struct tok_near *t, struct lane *x, struct tok_near_job *job, size_t all)
 {
     const uint8_t *s = job->s;
     const size_t n = job->n;
     x->job = job;
-    x->all = (n + STRIDE) / STRIDE * STRIDE;
     x->left = ((uint64_t)2 << n << 1) - 1;
     x->id[0] = x->id[n + 1] = NONE;
     x->at[0] = GONE;
@@ -179,11 +176,11 @@ static void begin(const struct tok_near *t, struct lane *x, struct tok_near_job 
         x->at[i] = t->first[s[i - 1]][s[i]] << PLACE_BITS | (int32_t)i;
     }
     x->id[n] = t->byte_id[s[n - 1]];
-    for (size_t i = n; i < x->all; i++)
+    for (size_t i = n; i < all; i++)
         x->at[i] = GONE;
 }
 
-static void end(struct lane *x)
+static inline void end(struct lane *x)
 {
     uint64_t left = x->left & (x->left - 1);
     uint32_t k = 0;
@@ -200,13 +197,21 @@ static inline four lesser(four a, four b)
     return (a & less) | (b & ~less);
 }
 
-static inline int32_t least(const int32_t *v, size_t n)
+static inline int32_t least(const int32_t *v, size_t all)
 {
-    four m = lesser(lesser(*(const four *)v, *(const four *)(v + 4)), lesser(*(const four *)(v + 8), *(const four *)(v + 12)));
-    for (size_t i = STRIDE; i < n; i += 4)
+    four m = *(const four *)v;
+    for (size_t i = 4; i < all; i += 4)
         m = lesser(m, *(const four *)(v + i));
-    int32_t a = m[0] < m[1] ? m[0] : m[1], b = m[2] < m[3] ? m[2] : m[3];
+    const int32_t a = m[0] < m[1] ? m[0] : m[1], b = m[2] < m[3] ? m[2] : m[3];
     return a < b ? a : b;
+}
+
+static inline void ask(const struct tok_near *t, struct lane *x, int k, int32_t a, int32_t b)
+{
+    const uint64_t h = hash_of(a, b);
+    x->slot[k] = t->bucket[h >> (64 - t->bits)];
+    x->rest[k] = rest_of(t, h);
+    __builtin_prefetch(x->slot[k]);
 }
 
 /* Merges at the least rank and asks for what comes of it. */
@@ -219,35 +224,50 @@ static inline void step(const struct tok_near *t, struct lane *x)
     x->behind = __builtin_ctzll(behind ^ merged);
     x->before = 63 - __builtin_clzll(x->left & (((uint64_t)1 << i) - 1));
     x->id[i] = t->product[x->best >> PLACE_BITS];
-    x->hash[0] = hash_of(x->id[i], x->id[x->behind]);
-    x->hash[1] = hash_of(x->id[x->before], x->id[i]);
-    __builtin_prefetch(t->bucket[x->hash[0] >> (HASH_BITS - t->bits)]);
-    __builtin_prefetch(t->bucket[x->hash[1] >> (HASH_BITS - t->bits)]);
+    ask(t, x, 0, x->id[i], x->id[x->behind]);
+    ask(t, x, 1, x->id[x->before], x->id[i]);
+}
+
+static inline int32_t heard(const struct tok_near *t, const struct lane *x, int k, int32_t a, int32_t b)
+{
+    if (__builtin_expect(*x->slot[k] == RAN_OVER, 0))
+        return rank_elsewhere(t, a, b);
+    return rank_in(x->slot[k], x->rest[k]);
 }
 
 static inline void answer(const struct tok_near *t, struct lane *x)
 {
     const int i = x->best & (PLACES - 1), l = x->before;
-    x->at[i] = rank_of(t, x->hash[0], x->id[i], x->id[x->behind]) << PLACE_BITS | i;
-    x->at[l] = rank_of(t, x->hash[1], x->id[l], x->id[i]) << PLACE_BITS | l;
+    x->at[i] = heard(t, x, 0, x->id[i], x->id[x->behind]) << PLACE_BITS | i;
+    x->at[l] = heard(t, x, 1, x->id[l], x->id[i]) << PLACE_BITS | l;
 }
 
-void tok_near_merge(const struct tok_near *t, struct tok_near_job *job, size_t n_jobs)
+static inline struct tok_near_job *next(struct tok_near_job *job, const struct tok_near_job *stop, uint32_t from, uint32_t to)
+{
+    while (job < stop && !(job->n > from && job->n <= to))
+        job++;
+    return job;
+}
+
+/* The pieces of from < n <= to bytes; all: places that are looked at, which is known to the compiler. */
+__attribute__((always_inline)) static inline void merge_some(const struct tok_near *t, struct tok_near_job *job, const struct tok_near_job *stop, uint32_t from,
+                                                             uint32_t to, size_t all)
 {
     struct lane lane[LANES], *x[LANES];         /* x[0..n) are under way */
-    size_t n = 0, next = 0;
-    for (; n < LANES && next < n_jobs; n++)
-        begin(t, x[n] = &lane[n], &job[next++]);
+    size_t n = 0;
+    for (job = next(job, stop, from, to); n < LANES && job < stop; job = next(job + 1, stop, from, to), n++)
+        begin(t, x[n] = &lane[n], job, all);
     while (n > 0) {
         for (size_t k = 0; k < n;) {
-            x[k]->best = least(x[k]->at, x[k]->all);
+            x[k]->best = least(x[k]->at, all);
             if (x[k]->best < NONE << PLACE_BITS) {
                 __builtin_prefetch(&t->product[x[k++]->best >> PLACE_BITS]);
                 continue;
             }
             end(x[k]);
-            if (next < n_jobs) {
-                begin(t, x[k], &job[next++]);
+            if (job < stop) {
+                begin(t, x[k], job, all);
+                job = next(job + 1, stop, from, to);
             } else {
                 struct lane *idle = x[k];
                 x[k] = x[--n];
@@ -259,4 +279,12 @@ void tok_near_merge(const struct tok_near *t, struct tok_near_job *job, size_t n
         for (size_t k = 0; k < n; k++)
             answer(t, x[k]);
     }
+}
+
+/* By length, so that no step asks how long its piece is. */
+void tok_near_merge(const struct tok_near *t, struct tok_near_job *job, size_t n_jobs)
+{
+    merge_some(t, job, job + n_jobs, 0, 12, 12);
+    merge_some(t, job, job + n_jobs, 12, 20, 20);
+    merge_some(t, job, job + n_jobs, 20, TOK_NEAR_MAX, PLACES);
 }

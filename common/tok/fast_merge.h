@@ -2,7 +2,7 @@
  *
  * The result is that of merge.h.  What is different is how memory is asked: a
  * pair of bytes is looked up by the bytes themselves, any other pair in a bucket
- * of half a cache line, what a merge gives is read once it is made, and while
+ * of two, what a merge gives is read once it is made, and while
  * one piece waits for an answer the others go on. */
 #ifndef TOK_FAST_MERGE_H
 #define TOK_FAST_MERGE_H
@@ -15,15 +15,14 @@
 enum {
     TOK_NEAR_MAX = 62,                  /* bytes of a piece */
     TOK_NEAR_BITS = 24,                 /* of an id and of a rank; the highest value stands for nothing */
-    TOK_NEAR_WAYS = 4,
+    TOK_NEAR_WAYS = 2,
 };
 
 /* The hash of a pair has 48 bits and tells the pair.  Its upper bits are the number of a bucket; a slot holds the
- * others, and below them the rank as its difference from the highest value.  Zero: empty.  Pairs that find their
- * bucket full are marked in over, and stand in pairs alone. */
+ * others, and below them the rank.  A bucket that ran over says so, and its pairs stand in pairs alone. */
 struct tok_near {
     const struct tok_pairs *pairs;
-    uint64_t (*bucket)[TOK_NEAR_WAYS], *over;   /* over: a bit for each bucket */
+    uint64_t (*bucket)[TOK_NEAR_WAYS];
     int32_t *product;                   /* by rank */
     int32_t (*first)[256];              /* rank of two bytes, by the bytes */
     int bits;
