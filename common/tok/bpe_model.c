@@ -42,10 +42,23 @@ static int32_t *slot_of(const struct tok_bpe *m, uint64_t hash, const uint8_t *s
     return &m->slot[i];
 }
 
+uint64_t tok_bpe_ask(const struct tok_bpe *m, const uint8_t *s, size_t n)
+{
+    const uint64_t hash = XXH3_64bits(s, n);
+    __builtin_prefetch(&m->seen[hash >> m->seen_shift >> 6]);
+    return hash;
+}
+
+_Bool tok_bpe_may_be_there(const struct tok_bpe *m, uint64_t asked)
+{
+    const uint64_t bit = asked >> m->seen_shift;
+    return m->seen[bit >> 6] >> (bit & 63) & 1;
+}
+
 int32_t tok_bpe_find(const struct tok_bpe *m, const uint8_t *s, size_t n)
 {
-    const uint64_t hash = XXH3_64bits(s, n), bit = hash >> m->seen_shift;
-    return m->seen[bit >> 6] >> (bit & 63) & 1 ? *slot_of(m, hash, s, n) - 1 : -1;
+    const uint64_t hash = XXH3_64bits(s, n);
+    return tok_bpe_may_be_there(m, hash) ? *slot_of(m, hash, s, n) - 1 : -1;
 }
 
 /* The id that has this key; new when none had. */

@@ -21,6 +21,9 @@ void tok_bpe_free(struct tok_bpe *m);
 
 /* The id whose key this is, or -1. */
 int32_t tok_bpe_find(const struct tok_bpe *m, const uint8_t *s, size_t n);
+/* First of two steps with other work between them: whether to look for a key at all. */
+uint64_t tok_bpe_ask(const struct tok_bpe *m, const uint8_t *s, size_t n);
+_Bool tok_bpe_may_be_there(const struct tok_bpe *m, uint64_t asked);
 const struct tok_pairs *tok_bpe_pairs(const struct tok_bpe *m);
 
 struct tok_ids { int32_t *v; size_t n, cap; };

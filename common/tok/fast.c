@@ -40,7 +40,7 @@ struct tok_fast {
 };
 
 /* A piece that no table held: where it is, and before which id its own ones belong. */
-struct new_piece { const uint8_t *s; int32_t *ids; size_t n, n_ids, at; };
+struct new_piece { const uint8_t *s; int32_t *ids; size_t n, n_ids, at; uint64_t asked; };
 
 struct tok_fast_mem {
     struct tok_cache cache;
@@ -170,15 +170,15 @@ size_t tok_fast_cut(const struct tok_fast *f, const uint8_t *s, size_t n, size_t
     return f->cuts ? tok_split_kin_cut(f->split, s, n, from) : n;
 }
 
-/* The token that the whole piece is, before any merging; -1: none. */
-static int32_t whole(const struct tok_fast *f, struct tok_fast_mem *w, const uint8_t *s, size_t n)
+/* A piece as the vocabulary has it in its keys; until the next call. */
+static struct tok_str as_key(const struct tok_fast *f, struct tok_fast_mem *w, const uint8_t *s, size_t n)
 {
     if (!f->v->char_keys)
-        return tok_bpe_find(f->model, s, n);
+        return (struct tok_str){ s, n };
     w->shown.n = 0;
     tok_buf_put(&w->shown, s, n);
     tok_buf_put(&w->shown, s, n);
-    return tok_bpe_find(f->model, w->shown.p, tok_bytes_show(s, n, (char *)w->shown.p));
+    return (struct tok_str){ w->shown.p, tok_bytes_show(s, n, (char *)w->shown.p) };
 }
 
 /* The symbols of a short word whose characters are all tokens, merged to tokens; 0: it is not so. */
@@ -227,7 +227,6 @@ static int merge_word(const struct tok_fast *f, struct tok_fast_mem *w, const ui
 
 static int merge_piece(const struct tok_fast *f, struct tok_fast_mem *w, const uint8_t *s, size_t n, int32_t *out, size_t *n_out)
 {
-    int32_t id;
     if (f->spaces) {
         w->ids.n = 0;
         TRY(merge_word(f, w, s, n, 0, &w->ids));
@@ -235,10 +234,11 @@ static int merge_piece(const struct tok_fast *f, struct tok_fast_mem *w, const u
         *n_out = w->ids.n;
         return 0;
     }
-    if (f->v->ignore_merges && (id = whole(f, w, s, n)) >= 0) {
-        out[0] = id;
+    if (f->v->ignore_merges) {
+        struct tok_str key = as_key(f, w, s, n);
         *n_out = 1;
-        return 0;
+        if ((out[0] = tok_bpe_find(f->model, key.s, key.n)) >= 0)
+            return 0;
     }
     for (size_t i = 0; i < n; i++)
         out[i] = f->v->byte_id[s[i]];
@@ -266,14 +266,29 @@ static _Bool look_further(struct tok_fast_mem *w, const uint8_t *s, size_t n, in
     return ids != NULL;
 }
 
+/* The whole piece is a token that needs no merging. */
+static _Bool is_token(const struct tok_fast *f, struct tok_fast_mem *w, const struct new_piece *x)
+{
+    if (!f->v->ignore_merges || !tok_bpe_may_be_there(f->model, x->asked))
+        return 0;
+    struct tok_str key = as_key(f, w, x->s, x->n);
+    return (*x->ids = tok_bpe_find(f->model, key.s, key.n)) >= 0;
+}
+
 /* The new pieces: merged, put in the tables, and their ids moved to between those of the
  * others, which stand at out[from..) without a gap. */
 static int run_new(const struct tok_fast *f, struct tok_fast_mem *w, struct tok_ids *out)
 {
     size_t n_jobs = 0, bytes = 0, end = out->n;
     int32_t *to;
-    for (size_t i = 0; i < w->n_new; i++)
-        bytes += w->new[i].n;
+    for (size_t i = 0; i < w->n_new; i++) {
+        struct new_piece *x = &w->new[i];
+        bytes += x->n;
+        if (!f->v->ignore_merges)
+            continue;
+        struct tok_str key = as_key(f, w, x->s, x->n);
+        x->asked = tok_bpe_ask(f->model, key.s, key.n);
+    }
     w->merged.n = 0;
     TRY(tok_ids_room(&w->merged, bytes));
     to = w->merged.v;
@@ -282,7 +297,7 @@ static int run_new(const struct tok_fast *f, struct tok_fast_mem *w, struct tok_
         x->ids = to;
         if (f->near.bucket == NULL || x->n > TOK_NEAR_MAX)
             TRY(merge_piece(f, w, x->s, x->n, x->ids, &x->n_ids));
-        else if (f->v->ignore_merges && (*to = whole(f, w, x->s, x->n)) >= 0)
+        else if (is_token(f, w, x))
             x->n_ids = 1;
         else
             w->job[n_jobs++] = (struct tok_near_job){ x->s, to, (uint32_t)x->n, 0 };
