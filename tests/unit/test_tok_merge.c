@@ -88,10 +88,10 @@ static void all_ways_merge_as_the_definition_says(int n_merges, int32_t lift)
     make_merges(m, &pairs, n_merges, lift);
     assert_int_equal(tok_near_new(&pairs, byte_id, &near), 0);
     assert_non_null(near.bucket);
-    uint64_t over = 0;
-    for (int64_t i = 0; i < (int64_t)1 << (near.bits - 6); i++)
-        over |= near.over[i];
-    assert_true(n_merges < MOST_MERGES || over != 0);       /* some bucket is full, and the pair is found all the same */
+    int over = 0;
+    for (int64_t i = 0; i < (int64_t)1 << near.bits; i++)
+        over += near.bucket[i][0] == UINT64_MAX - 1;
+    assert_true(n_merges < MOST_MERGES || over != 0);       /* some bucket ran over, and its pairs are found all the same */
     for (int round = 0; round < 12; round++) {
         enum { MOST = 70 };
         static uint8_t text[MOST][TOK_NEAR_MAX];
