@@ -243,6 +243,9 @@ field() { printf '%s' "$output" | sed 's/[,{]/\n/g' | sed -n "s/^\"$1\"://p" | h
 	printf '{"<e>": 300}' > ids
 	printf 'x<e>' | moe-tokenize encode -t ranks --scheme gpt2 --special-ids ids --specials > stream
 	[ "$(le 4 0 $(($(stat -c %s stream) / 4)) stream | tr '\n' ' ')" = '120 300 ' ]
+	printf '{"<e>": 5}' > ids
+	fails_with 65 moe-tokenize encode -t ranks --scheme gpt2 --special-ids ids text
+	says "ids: \"<e>\" has id 5, which is another token's already"
 	fails_with 2 moe-tokenize encode -t tok.json --scheme gpt2 text
 	sed '$d' ranks | tail -n +2 > less
 	fails_with 65 moe-tokenize encode -t less --scheme gpt2 text

@@ -137,7 +137,7 @@ static int read_specials(const char *path, json_t **out)
     return 0;
 }
 
-static int fill_tiktoken(struct tok_vocab *v, const char *text, size_t n, const json_t *specials)
+static int fill_tiktoken(struct tok_vocab *v, const char *text, size_t n, const char *path, const json_t *specials)
 {
     struct tok_buf buf = { 0 };
     struct line l;
@@ -151,8 +151,12 @@ static int fill_tiktoken(struct tok_vocab *v, const char *text, size_t n, const 
     tok_buf_free(&buf);
     TRY(rc);
     v->added = arena_array(v->arena, json_object_size(specials), sizeof *v->added);
-    json_object_foreach((json_t *)specials, key, value)
-        TRY(put_special(v, json_integer_value(value), key));
+    json_object_foreach((json_t *)specials, key, value) {
+        int64_t id = json_integer_value(value);
+        if (v->bytes[id] != NULL)
+            return err_set(ERR_DATA, "%s: \"%.60s\" has id %lld, which is another token's already", path, key, (long long)id);
+        TRY(put_special(v, id, key));
+    }
     return 0;
 }
 
@@ -183,7 +187,7 @@ int tok_read_tiktoken(const char *name, const char *text, size_t n, const struct
     struct tok_vocab *v = tok_vocab_alloc(name, (int32_t)top + 1, 0, (int)json_object_size(specials));
     v->n_specials = 0;
     set_ranks(v, "tiktoken");
-    TRY_OUT(rc, fill_tiktoken(v, text, n, specials));
+    TRY_OUT(rc, fill_tiktoken(v, text, n, how->specials, specials));
     TRY_OUT(rc, set_split(v, how->scheme, expression, strlen(expression)));
     TRY_OUT(rc, tok_vocab_finish(v));
     TRY_OUT(rc, check_bytes(v));
