@@ -113,13 +113,11 @@ void tok_cache_grow(struct tok_cache *c)
 static void put_short(struct tok_cache *c, const uint8_t *s, size_t n, const int32_t *ids, size_t n_ids)
 {
     struct tok_short x = { 0 };
-    size_t say = n_ids;
+    size_t say = n_ids <= TOK_PACKED_IDS ? n_ids : TOK_ELSEWHERE;
     tok_short_key(s, n, x.key);
     if (n_ids <= TOK_SHORT_IDS)
         memcpy(x.ids, ids, n_ids * sizeof *ids);
-    else if (n_ids > TOK_PACKED_IDS)
-        say = TOK_ELSEWHERE;
-    for (size_t i = 0; n_ids > TOK_SHORT_IDS && i < n_ids && say == n_ids; i++) {
+    for (size_t i = 0; n_ids > TOK_SHORT_IDS && i < n_ids && say != TOK_ELSEWHERE; i++) {
         x.packed[i / 3] |= (uint64_t)(uint32_t)ids[i] << i % 3 * TOK_PACKED_BITS;
         if (ids[i] >> TOK_PACKED_BITS != 0)
             say = TOK_ELSEWHERE;

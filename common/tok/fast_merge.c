@@ -23,7 +23,7 @@ enum {
     FEWEST_BITS = 8,
 };
 
-/* In slots; all else has zeros above. */
+/* In slots; no rank is as high as what these have in its place. */
 #define EMPTY UINT64_MAX
 #define RAN_OVER (UINT64_MAX - 1)       /* in the first slot */
 

@@ -94,7 +94,7 @@ static int unicode(enum tok_norm_kind kind, struct tok_str s, struct tok_buf *ou
     };
     struct tok_buf parts = { 0 };
     uint8_t utf8[4];
-    size_t n;
+    size_t n = 0;
     int rc = take_apart(s, options[kind], &parts, &n);
     if (rc == 0 && n > 0) {
         int32_t *c = (int32_t *)(void *)parts.p, *spare = arena_must(malloc(n * sizeof *spare));

@@ -105,12 +105,30 @@ static int read_vocab(struct tok_lists *l, struct json_pull *j)
     return 0;
 }
 
-static int part(const struct tok_lists *l, const char *name, const char *s, size_t n, int64_t rank, int32_t *out)
+/* The keys of a merge and of what it gives.  Each look-up waits for memory three times, so
+ * the three go side by side. */
+static int parts(const struct tok_lists *l, const char *name, const char *pair, size_t cut, size_t n, int64_t rank, struct tok_merge *m)
 {
-    int64_t k = tok_lists_find(l, s, n);
-    if (k < 0)
-        return err_set(ERR_DATA, "%s: model.merges[%lld]: \"%.*s\" is not in the vocabulary", name, (long long)rank, (int)(n < 200 ? n : 200), s);
-    *out = (int32_t)k;
+    const struct tok_lists_table *t = l->table;
+    const struct json_slice s[3] = { { pair, cut }, { pair + cut, n - cut }, { pair, n } };
+    int32_t *out[3] = { &m->a, &m->b, &m->product };
+    uint32_t hash[3];
+    for (int i = 0; i < 3; i++) {
+        hash[i] = hash_of(l, s[i].s, s[i].n);
+        __builtin_prefetch(&t->slot[hash[i] & t->mask]);
+    }
+    for (int i = 0, k; i < 3; i++)
+        if ((k = t->slot[hash[i] & t->mask]) != 0)
+            __builtin_prefetch(&l->key[k - 1]);
+    for (int i = 0, k; i < 3; i++)
+        if ((k = t->slot[hash[i] & t->mask]) != 0)
+            __builtin_prefetch(l->key[k - 1].s);
+    for (int i = 0; i < 3; i++) {
+        const int32_t k = t->slot[probe(l, s[i].s, s[i].n, hash[i])] - 1;
+        if (k < 0)
+            return err_set(ERR_DATA, "%s: model.merges[%lld]: \"%.*s\" is not in the vocabulary", name, (long long)rank, (int)(s[i].n < 200 ? s[i].n : 200), s[i].s);
+        *out[i] = k;
+    }
     return 0;
 }
 
@@ -177,12 +195,8 @@ static int read_merges(struct tok_lists *l, struct json_pull *j)
             t->room_merges = t->room_merges > 0 ? 2 * t->room_merges : 1024;
             l->merges = arena_must(realloc(l->merges, (size_t)t->room_merges * sizeof *l->merges));
         }
-        if (ok == 1) {
-            struct tok_merge *m = &l->merges[l->n_merges++];
-            TRY(part(l, j->where, t->pair, cut, i, &m->a));
-            TRY(part(l, j->where, t->pair + cut, n - cut, i, &m->b));
-            TRY(part(l, j->where, t->pair, n, i, &m->product));
-        }
+        if (ok == 1)
+            TRY(parts(l, j->where, t->pair, cut, n, i, &l->merges[l->n_merges++]));
         TRY(rc = json_pull_more(j, ']'));
     }
     return 0;
