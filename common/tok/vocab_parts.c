@@ -232,7 +232,8 @@ static int read_template(struct tok_vocab *v, const char *where, const json_t *o
     for (size_t i = 0; i < json_array_size(single); i++) {
         const json_t *x = json_array_get(single, i), *s = json_object_get(x, "SpecialToken");
         const char *id = json_string_value(json_object_get(s, "id"));
-        if (json_object_get(x, "Sequence") != NULL && !seen) {
+        const char *text = json_string_value(json_object_get(json_object_get(x, "Sequence"), "id"));
+        if (text != NULL && strcmp(text, "A") == 0 && !seen) {
             seen = 1;
             continue;
         }

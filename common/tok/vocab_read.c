@@ -160,11 +160,25 @@ static int read_options(struct tok_vocab *v, const json_t *model, const struct t
     }
     if (unk == NULL || json_is_null(unk))
         return 0;
-    k = json_is_string(unk) ? tok_lists_find(l, json_string_value(unk), json_string_length(unk)) : -1;
-    if (k < 0)
-        return err_set(ERR_DATA, "%s: model.unk_token is not in model.vocab", v->name);
-    v->unk = (int32_t)l->key[k].id;
+    if (!json_is_string(unk))
+        return tok_read_refuse(v->name, "model.unk_token", unk);
+    k = tok_lists_find(l, json_string_value(unk), json_string_length(unk));
+    v->unk = k >= 0 ? (int32_t)l->key[k].id : -1;
     return 0;
+}
+
+/* A token for what is unknown that is no token: tokenizers stops at the first text that
+ * needs it, and there may be none. */
+static int check_unknown(const struct tok_vocab *v, const json_t *unk)
+{
+    _Bool bytes = v->byte_level, falls = v->byte_fallback;
+    if (!json_is_string(unk) || v->unk >= 0)
+        return 0;
+    for (int b = 0; b < 256; b++) {
+        bytes &= v->byte_id[b] >= 0;
+        falls &= v->fallback[b] >= 0;
+    }
+    return bytes || falls ? 0 : err_set(ERR_DATA, "%s: model.unk_token: \"%.60s\" is not in model.vocab", v->name, json_string_value(unk));
 }
 
 static void read_merges(struct tok_vocab *v, const struct tok_lists *l)
@@ -208,6 +222,7 @@ int tok_read_json(const char *name, const json_t *root, const struct tok_lists *
     TRY_OUT(rc, tok_read_post_processor(v, json_object_get(root, "post_processor")));
     TRY_OUT(rc, tok_read_decoder(v, json_object_get(root, "decoder")));
     TRY_OUT(rc, tok_vocab_finish(v));
+    TRY_OUT(rc, check_unknown(v, json_object_get(model, "unk_token")));
     read_merges(v, l);
     *out = v;
     v = NULL;

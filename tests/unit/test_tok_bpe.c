@@ -406,7 +406,7 @@ static void what_is_not_supported_is_refused_by_name(void **state)
     static const struct { const char *from, *to, *says; } cases[] = {
         { "\"type\": \"BPE\"", "\"type\": \"Unigram\"", "model.type: \"Unigram\" is not supported" },
         { "\"dropout\": null", "\"dropout\": 0.1", "model.dropout: 0.1" },
-        { "\"unk_token\": null", "\"unk_token\": \"<unk>\"", "model.unk_token" },
+        { "\"unk_token\": null", "\"unk_token\": 5", "model.unk_token: 5" },
         { "\"continuing_subword_prefix\": null", "\"continuing_subword_prefix\": \"##\"", "model.continuing_subword_prefix: \"##\"" },
         { "\"end_of_word_suffix\": null", "\"end_of_word_suffix\": \"</w>\"", "model.end_of_word_suffix: \"</w>\"" },
         { "\"normalizer\": null", "\"normalizer\": {\"type\": \"Precompiled\"}", "normalizer: {\"type\":\"Precompiled\"}" },

@@ -243,8 +243,23 @@ static void the_frames_of_roberta_and_bert_are_templates(void **state)
         tok_vocab_free(v);
         s.post = "{\"type\":\"BertProcessing\",\"sep\":[\"</s>\",257],\"cls\":[\"<s>\",256]}";
     }
+    s.post = "{\"type\":\"TemplateProcessing\",\"single\":[{\"Sequence\":{\"id\":\"B\",\"type_id\":0}}],\"pair\":[],\"special_tokens\":{}}";
+    tok_small_refused(&s, 1, "post_processor.single: [{\"Sequence\":{\"id\":\"B\"");
     s.post = "{\"type\":\"BertProcessing\",\"sep\":[\"</s>\",258],\"cls\":[\"<s>\",256]}";
     tok_small_refused(&s, 1, "post_processor: {\"type\":\"BertProcessing\"");
+}
+
+static void a_token_for_the_unknown_may_be_missing_where_nothing_is(void **state)
+{
+    (void)state;
+    struct tok_small s = { .pre = QWEN, .options = ",\"unk_token\":\"<unk>\"" };
+    struct tok_vocab *v = tok_small_new(&s, 1);
+    tok_small_gives(v, "a\xc3\xa9", 3, (int32_t[]){ 'a', 0xc3, 0xa9 });
+    tok_vocab_free(v);
+    s.decoder = SP_DECODER;
+    s.pre = NULL;
+    s.tokens[0] = "a";
+    tok_small_refused(&s, 0, "model.unk_token: \"<unk>\" is not in model.vocab");
 }
 
 /* The text of a token is known all the same: training counts bits per byte of it. */
@@ -283,6 +298,7 @@ int main(void)
         cmocka_unit_test(a_token_of_two_meanings_does_not_keep_the_text),
         cmocka_unit_test(the_first_piece_is_not_guessed),
         cmocka_unit_test(the_frames_of_roberta_and_bert_are_templates),
+        cmocka_unit_test(a_token_for_the_unknown_may_be_missing_where_nothing_is),
         cmocka_unit_test(a_decoder_that_is_not_supported_changes_no_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
