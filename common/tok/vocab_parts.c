@@ -121,24 +121,60 @@ int tok_read_normalizer(struct tok_vocab *v, const json_t *o)
     return each(v, "normalizer", "normalizers", o, read_norm, 0);
 }
 
-static int read_split(struct tok_vocab *v, const char *where, const json_t *o, struct tok_pre *t)
+static int read_behavior(struct tok_vocab *v, const char *where, const json_t *o, struct tok_pre *t)
 {
     static const char *const names[] = { "Removed", "Isolated", "Contiguous", "MergedWithPrevious", "MergedWithNext" };
     const char *s;
     int k = 0;
-    t->kind = TOK_SPLIT;
-    TRY(tok_read_keys(v->name, where, o, "type pattern behavior invert"));
     TRY(json_get_str(o, place(v, where), "behavior", &s));
     while (k < 5 && strcmp(s, names[k]) != 0)
         k++;
     if (k == 5)
         return err_set(ERR_DATA, "%s: %s.behavior: \"%.60s\" is not supported", v->name, where, s);
     t->behavior = (enum tok_behavior)k;
+    return 0;
+}
+
+static int read_split(struct tok_vocab *v, const char *where, const json_t *o, struct tok_pre *t)
+{
+    t->kind = TOK_SPLIT;
+    TRY(tok_read_keys(v->name, where, o, "type pattern behavior invert"));
+    TRY(read_behavior(v, where, o, t));
     TRY(get_bool(v, where, o, "invert", &t->invert));
     TRY(pattern(v, where, o, &t->text, &t->re));
     if (t->re != NULL)
         t->expression = arena_strdup(v->arena, json_string_value(json_object_get(json_object_get(o, "pattern"), "Regex")));
     return 0;
+}
+
+/* ASCII's and that of Unicode 8, which the package has tables of. */
+#define PUNCTUATION "(?![\\x{61d}\\x{9fd}-\\x{a76}\\x{c77}-\\x{c84}\\x{1b4e}\\x{1b4f}\\x{1b7d}-\\x{1b7f}\\x{2e43}-\\x{2e7f}\\x{10ead}-\\x{10f89}" \
+        "\\x{1144b}-\\x{1145d}\\x{11660}-\\x{116b9}\\x{1183b}-\\x{11fff}\\x{12ff1}\\x{12ff2}\\x{16d6d}-\\x{16fe2}\\x{1e5ff}\\x{1e95e}\\x{1e95f}])" \
+        "[\\p{P}$+<=>^`|~\\x{166d}\\x{111c9}]"
+
+/* Splits by expressions that have names of their own. */
+static int read_named(struct tok_vocab *v, const char *where, const json_t *o, struct tok_pre *t)
+{
+    static const struct { const char *type, *expression; _Bool keep; } named[] = {
+        { "Whitespace", "\\w+|[^\\w\\s]+", 1 },
+        { "WhitespaceSplit", "\\s", 0 },
+        { "Punctuation", PUNCTUATION, 0 },
+    };
+    size_t k = 0;
+    while (k < 3 && strcmp(type_of(o), named[k].type) != 0)
+        k++;
+    if (k == 3)
+        return tok_read_refuse(v->name, where, o);
+    t->kind = TOK_SPLIT;
+    t->invert = named[k].keep;
+    TRY(tok_read_keys(v->name, where, o, k == 2 ? "type behavior" : "type"));
+    if (k == 2 && json_object_get(o, "behavior") == NULL)
+        t->behavior = TOK_ISOLATED;
+    else if (k == 2)
+        TRY(read_behavior(v, where, o, t));
+    else
+        t->behavior = TOK_REMOVED;
+    return tok_regex_new(place(v, where), named[k].expression, strlen(named[k].expression), TOK_RUST, &t->re);
 }
 
 static int read_bytelevel(struct tok_vocab *v, const char *where, const json_t *o, struct tok_pre *t)
@@ -206,7 +242,7 @@ static int read_pre(struct tok_vocab *v, const char *where, const json_t *o)
         TRY(tok_read_keys(v->name, where, o, "type individual_digits"));
         rc = get_bool(v, where, o, "individual_digits", &t->split);
     } else {
-        return tok_read_refuse(v->name, where, o);
+        rc = read_named(v, where, o, t);
     }
     v->n_pre++;
     return rc;

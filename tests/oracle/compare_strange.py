@@ -121,6 +121,22 @@ def expressions(tmp):
     share(taken, valid, .3)
 
 
+def named_splits(tmp):
+    """Steps that are expressions under another name, in a row with others."""
+    path = os.path.join(tmp, "tokenizer.json")
+    for seed in range(SEEDS):
+        rnd = random.Random(seed)
+        spec = byte_level(None)
+        spec["pre_tokenizer"]["pretokenizers"][:1] = [rnd.choice([
+            {"type": "Punctuation", "behavior": rnd.choice(tok_cases.BEHAVIORS)}, {"type": "Whitespace"}, {"type": "WhitespaceSplit"},
+            {"type": "Digits", "individual_digits": False},
+            {"type": "Split", "pattern": {"Regex": "[0-9][0-9][0-9]"}, "behavior": "Isolated", "invert": False}]) for _ in range(rnd.randint(1, 3))]
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump(spec, f)
+        docs, t = [tok_cases.text(rnd, rnd.randrange(40)) for _ in range(20)], Tokenizer.from_file(path)
+        same(f"seed {seed}", [i for x in docs for i in t.encode(x).ids], ours(path, docs) or [])
+
+
 # ---- what the fast way takes, and what it must not
 
 def compiled(rnd):
@@ -254,7 +270,7 @@ def imported_models(tmp):
             same(f"seed {seed}: {x!r}", s.encode(x), t.encode(x, add_special_tokens=False).ids)
 
 
-CHECKS = [("random expressions of tokenizers", expressions), ("random tokenizers with compiled splits", compiled_splits),
+CHECKS = [("random expressions of tokenizers", expressions), ("random steps that are splits of tokenizers", named_splits), ("random tokenizers with compiled splits", compiled_splits),
           ("random models of sentencepiece", models), ("models with runs of one score, imported", imported_models)]
 
 if __name__ == "__main__":

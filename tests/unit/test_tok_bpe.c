@@ -411,7 +411,7 @@ static void what_is_not_supported_is_refused_by_name(void **state)
         { "\"end_of_word_suffix\": null", "\"end_of_word_suffix\": \"</w>\"", "model.end_of_word_suffix: \"</w>\"" },
         { "\"normalizer\": null", "\"normalizer\": {\"type\": \"Precompiled\"}", "normalizer: {\"type\":\"Precompiled\"}" },
         { "\"normalizer\": null", "\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"NFC\"}, {\"type\": \"Nmt\"}]}", "normalizer.normalizers[1]: {\"type\":\"Nmt\"}" },
-        { "\"type\": \"Split\"", "\"type\": \"Whitespace\"", "pre_tokenizer.pretokenizers[0]: {\"type\":\"Whitespace\"" },
+        { "\"type\": \"Split\"", "\"type\": \"BertPreTokenizer\"", "pre_tokenizer.pretokenizers[0]: {\"type\":\"BertPreTokenizer\"" },
         { "\"Isolated\"", "\"Scattered\"", "\"Scattered\" is not supported" },
         { "\\\\p{N}{1,3}", "\\\\X", "this escape" },
         { "\\\\p{N}{1,3}", "\\\\p{Wrong}", "not supported" },

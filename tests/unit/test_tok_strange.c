@@ -223,6 +223,23 @@ static void the_first_piece_is_not_guessed(void **state)
     tok_small_refused(&s, 0, "pre_tokenizer.pretokenizers[1]: {\"type\":\"Metaspace\"");
 }
 
+#define STEPS(steps) "{\"type\":\"Sequence\",\"pretokenizers\":[" steps ",{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":true,\"use_regex\":false}]}"
+static void steps_of_other_names_are_splits(void **state)
+{
+    (void)state;
+    static const struct { const char *steps, *text, *pieces; } cases[] = {       /* each piece begins with a space */
+        { STEPS("{\"type\":\"Punctuation\"}"), "a(!b", " a ( ! b" },
+        { STEPS("{\"type\":\"Punctuation\",\"behavior\":\"Contiguous\"}"), "a(!b$_\xd8\x9d", " a (! b $_ \xd8\x9d" },        /* U+061D came later */
+        { STEPS("{\"type\":\"Whitespace\"}"), "don't  go\xc2\xb2", " don ' t go \xc2\xb2" },
+        { STEPS("{\"type\":\"WhitespaceSplit\"}"), "don't  go\xc2\x85it", " don't go it" },
+        { STEPS("{\"type\":\"Punctuation\",\"behavior\":\"Contiguous\"},{\"type\":\"Digits\",\"individual_digits\":false},"     /* Falcon's */
+                "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"[0-9][0-9][0-9]\"},\"behavior\":\"Isolated\",\"invert\":false}"), "v12345!", " v 123 45 !" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        leaves(&(struct tok_small){ .pre = cases[i].steps }, cases[i].text, cases[i].pieces);
+    tok_small_refused(&(struct tok_small){ .pre = STEPS("{\"type\":\"UnicodeScripts\"}") }, 1, "pre_tokenizer.pretokenizers[0]: {\"type\":\"UnicodeScripts\"} is not supported");
+}
+
 static void the_frames_of_roberta_and_bert_are_templates(void **state)
 {
     (void)state;
@@ -297,6 +314,7 @@ int main(void)
         cmocka_unit_test(added_tokens_are_read_as_what_they_were_found_as),
         cmocka_unit_test(a_token_of_two_meanings_does_not_keep_the_text),
         cmocka_unit_test(the_first_piece_is_not_guessed),
+        cmocka_unit_test(steps_of_other_names_are_splits),
         cmocka_unit_test(the_frames_of_roberta_and_bert_are_templates),
         cmocka_unit_test(a_token_for_the_unknown_may_be_missing_where_nothing_is),
         cmocka_unit_test(a_decoder_that_is_not_supported_changes_no_text),
