@@ -309,6 +309,19 @@ lines() {
 	fails_with 66 moe-tokenize encode -t tok.json -o set text folder
 	says 'folder: is a directory'
 	fails_with 2 moe-tokenize encode -t tok.json -o set - -
+	fails_with 2 moe-tokenize encode -t tok.json -o folder/ text
+	fails_with 2 moe-tokenize merge -o folder/ text
+	[ -z "$(ls -A folder)" ]
+	for f in absent folder; do
+		fails_with 66 moe-tokenize train --vocab-size 260 -o set.json text $f
+		fails_with 66 moe-tokenize stats -t tok.json text $f
+	done
+	if [ "$(id -u)" -ne 0 ]; then
+		cp text closed
+		chmod 0 closed
+		fails_with 66 moe-tokenize encode -t tok.json -o set text closed
+		says 'closed: Permission denied'
+	fi
 	[ -z "$(find . -name 'set*')" ]
 }
 

@@ -93,3 +93,11 @@ int langs_check_keys(int n_keys, const char *docs, const struct lang_texts *l, i
                 return 0;
     return err_set(ERR_USAGE, "--key is for lines of JSON; no text is named like them, and --docs is not jsonl");
 }
+
+int langs_look_at(const struct langs *l)
+{
+    for (int i = 0; i < l->n; i++)
+        for (int k = 0; k < l->v[i].n; k++)
+            TRY(tokenize_look_at(l->v[i].path[k], NULL));
+    return 0;
+}

@@ -4,6 +4,7 @@
 #include <omp.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/arena.h"
 #include "base/err.h"
@@ -45,6 +46,27 @@ int tokenize_eod(const struct tok_vocab *v, int32_t *id, const char **content)
         return err_set(ERR_DATA, "%s has no special token to end documents with", tok_vocab_name(v));
     *id = tok_vocab_special(v, 0, content);
     return 0;
+}
+
+int tokenize_look_at(const char *path, struct stat *st)
+{
+    struct stat here;
+    if (st == NULL)
+        st = &here;
+    memset(st, 0, sizeof *st);
+    if (strcmp(path, "-") == 0)
+        return 0;
+    if (stat(path, st) < 0 || access(path, R_OK) < 0)
+        return err_sys(ERR_NOINPUT, "%s", path);
+    return S_ISDIR(st->st_mode) ? err_set(ERR_NOINPUT, "%s: is a directory", path) : 0;
+}
+
+int tokenize_check_prefix(const char *prefix)
+{
+    size_t n = strlen(prefix);
+    if (n == 0)
+        return err_set(ERR_USAGE, "--output: expected a prefix");
+    return prefix[n - 1] == '/' ? err_set(ERR_USAGE, "--output %s: a prefix has a name behind its last \"/\"", prefix) : 0;
 }
 
 _Bool tokenize_same_file(const char *a, const char *b)

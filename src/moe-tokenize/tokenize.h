@@ -23,6 +23,14 @@ int tokenize_vocab(const char *path, const struct tok_load *how, struct tok_voca
 /* The token that ends documents: the special token of the lowest id. */
 int tokenize_eod(const struct tok_vocab *v, int32_t *id, const char **content);
 
+/* A text can be read, as far as can be told before: missing, a directory or
+ * forbidden is ERR_NOINPUT.  st (may be NULL) is set, st_mode 0 for "-". */
+struct stat;
+int tokenize_look_at(const char *path, struct stat *st);
+
+/* What comes of --output as a prefix; ERR_USAGE when it is none. */
+int tokenize_check_prefix(const char *prefix);
+
 /* Both are there, and are one file. */
 _Bool tokenize_same_file(const char *a, const char *b);
 

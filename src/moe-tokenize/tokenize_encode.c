@@ -117,12 +117,7 @@ static int look_at(struct job *j, int i)
     struct tokenfile_input *in = &j->c.input[i];
     in->path = (char *)(uintptr_t)path;
     j->mtime_ns[i] = -1;
-    if (strcmp(path, "-") == 0)
-        return 0;
-    if (stat(path, &st) < 0)
-        return err_sys(ERR_NOINPUT, "%s", path);
-    if (S_ISDIR(st.st_mode))
-        return err_set(ERR_NOINPUT, "%s: is a directory", path);
+    TRY(tokenize_look_at(path, &st));
     if (!S_ISREG(st.st_mode))
         return 0;
     in->bytes = (uint64_t)st.st_size;
@@ -303,8 +298,8 @@ static int encode_to_file(struct job *j)
 
 static int check_options(const struct encode_opts *o, _Bool to_file)
 {
-    if (o->output != NULL && o->output[0] == '\0')
-        return err_set(ERR_USAGE, "--output: expected a prefix");
+    if (o->output != NULL)
+        TRY(tokenize_check_prefix(o->output));
     if (o->against != NULL && (o->output != NULL || o->check))
         return err_set(ERR_USAGE, "--against writes nothing: neither --output nor --check go with it");
     if ((to_file || o->against != NULL) && o->eod)

@@ -106,8 +106,9 @@ static int merge_run(void *opts, int argc, char **argv)
     struct bar bar = { NULL };
     const char *eod;
     int rc = 0;
-    if (o->output == NULL || o->output[0] == '\0')
+    if (o->output == NULL)
         return err_set(ERR_USAGE, "no output: give one with -o PREFIX");
+    TRY(tokenize_check_prefix(o->output));
     if (o->eod && (!o->foreign || o->tokenizer == NULL))
         return err_set(ERR_USAGE, "--eod is for foreign pairs and needs their vocabulary: --foreign -t tok.json");
     a = arena_new();

@@ -221,6 +221,7 @@ static int stats_run(void *opts, int argc, char **argv)
     s.n_langs = langs.n;
     TRY_OUT(rc, check_opts(o, &s));
     TRY_OUT(rc, find_base(&s, o->base));
+    TRY_OUT(rc, langs_look_at(&langs));
     s.n_vocabs = o->tokenizer.n;
     s.vocab = arena_array(a, (size_t)s.n_vocabs, sizeof *s.vocab);
     s.cell = arena_array(a, (size_t)s.n_vocabs * (size_t)s.n_langs, sizeof *s.cell);

@@ -218,6 +218,7 @@ static int plan_texts(struct arena *a, const struct train_opts *o, const struct 
     for (int i = 0; i < o->dev.n; i++, x->n++) {
         int k = langs_option(a, l, "--dev", o->dev.v[i], &x->path[x->n]);
         TRY(k);
+        TRY(tokenize_look_at(x->path[x->n], NULL));
         x->lang[x->n] = k;
     }
     for (int i = 0, n_stdin = 0; i < x->n; i++)
@@ -241,6 +242,7 @@ static int train(struct arena *a, const struct train_opts *o, int argc, char **a
     langs_group(a, argc, argv, &l);
     TRY(check_parity(o, &l));
     TRY(langs_check_keys(o->key.n, o->docs, l.v, l.n));
+    TRY(langs_look_at(&l));
     TRY(not_a_text(o, &l));
     name_specials(a, o, &how);
     TRY(read_weights(a, o, &l, &how));
