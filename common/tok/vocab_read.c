@@ -181,6 +181,17 @@ static int check_unknown(const struct tok_vocab *v, const json_t *unk)
     return bytes || falls ? 0 : err_set(ERR_DATA, "%s: model.unk_token: \"%.60s\" is not in model.vocab", v->name, json_string_value(unk));
 }
 
+/* Ids with holes: what is put around a text must be there. */
+static int check_template(const struct tok_vocab *v)
+{
+    for (int i = 0; i < v->n_before + v->n_after; i++) {
+        int32_t id = i < v->n_before ? v->before[i] : v->after[i - v->n_before];
+        if (v->bytes[id] == NULL)
+            return err_set(ERR_DATA, "%s: post_processor: id %d is no token", v->name, (int)id);
+    }
+    return 0;
+}
+
 static void read_merges(struct tok_vocab *v, const struct tok_lists *l)
 {
     for (int64_t i = 0; i < l->n_merges; i++) {
@@ -222,6 +233,7 @@ int tok_read_json(const char *name, const json_t *root, const struct tok_lists *
     TRY_OUT(rc, tok_read_post_processor(v, json_object_get(root, "post_processor")));
     TRY_OUT(rc, tok_read_decoder(v, json_object_get(root, "decoder")));
     TRY_OUT(rc, tok_vocab_finish(v));
+    TRY_OUT(rc, check_template(v));
     TRY_OUT(rc, check_unknown(v, json_object_get(model, "unk_token")));
     read_merges(v, l);
     *out = v;

@@ -11,25 +11,65 @@
 #include "tok/encode.h"
 #include "tok/vocab.h"
 
-/* Whatever loads also encodes, and gives tokens that it has. */
+enum { MOST = 4096 };
+
+/* One way's ids; their number, or -1 where the vocabulary cannot encode it. */
+static int64_t encode_by(const struct tok_vocab *v, const struct tok_how *how, const struct tok_span *doc, int32_t out[MOST])
+{
+    struct tok_encoder *e;
+    const int32_t *ids;
+    const int64_t *ends;
+    uint64_t bad = 0;
+    int64_t n = -1;
+    size_t len;
+    if (tok_encoder_new(v, how, &e) < 0)
+        return -1;
+    if (tok_encode(e, doc, 1, &ids, &ends, &bad) == 0 && ends[0] <= MOST) {
+        n = ends[0];
+        for (int64_t i = 0; i < n; i++) {
+            if (tok_vocab_bytes(v, ids[i], &len) == NULL)
+                abort();
+            out[i] = ids[i];
+        }
+    }
+    tok_encoder_free(e);
+    return n;
+}
+
+/* What keeps the text gives it back. */
+static void decode(const struct tok_vocab *v, const struct tok_span *doc, const int32_t *ids, int64_t n)
+{
+    struct tok_decoder d;
+    char *buf = NULL;
+    size_t len = 0, cap = 0;
+    tok_decode_begin(&d, v);
+    int rc = tok_decode(&d, ids, (size_t)n, 0, &buf, &len, &cap);
+    if (rc == 0 && (rc = tok_decode_end(&d, &buf, &len, &cap)) == 0 && tok_vocab_keeps_text(v) && (len != doc->n || memcmp(buf, doc->s, len) != 0))
+        abort();
+    free(buf);
+}
+
+/* Whatever loads also encodes, by both ways alike, and gives tokens that it has. */
 static void encode(const struct tok_vocab *v)
 {
-    static const uint8_t text[] = "The  times, 12345\n\n<|endoftext|>\xc3\xa9\xe4\xb8\xad\xff don't  ";
-    struct tok_span doc = { text, sizeof text - 1 };
-    for (int slow = 0; slow < 2; slow++) {
-        struct tok_how how = { .threads = 1, .specials = 1, .template = 1, .slow = slow };
-        struct tok_encoder *e;
-        const int32_t *ids;
-        const int64_t *ends;
-        uint64_t bad = 0;
-        size_t len;
-        if (tok_encoder_new(v, &how, &e) < 0)
-            return;
-        if (tok_encode(e, &doc, 1, &ids, &ends, &bad) == 0)
-            for (int64_t i = 0; i < ends[0]; i++)
-                if (tok_vocab_bytes(v, ids[i], &len) == NULL)
-                    abort();
-        tok_encoder_free(e);
+    static const char *const texts[] = {
+        "The  times, 12345\n\n<|endoftext|>\xc3\xa9\xe4\xb8\xad\xff don't  ",
+        "  a \xe2\x96\x81 b\xe2\x96\x81" "c  \r\n\re\xcc\x81 \xf0\x9f\x98\x80\xc2\xb2(,) TheTimes\t",
+    };
+    static int32_t ids[2][MOST];
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct tok_span doc = { (const uint8_t *)texts[i], strlen(texts[i]) };
+        for (int kind = 0; kind < 2; kind++) {
+            int64_t n[2];
+            for (int slow = 0; slow < 2; slow++) {
+                struct tok_how how = { .threads = 1, .specials = kind, .template = kind, .slow = slow };
+                n[slow] = encode_by(v, &how, &doc, ids[slow]);
+            }
+            if (n[0] != n[1] || (n[0] > 0 && memcmp(ids[0], ids[1], (size_t)n[0] * sizeof *ids[0]) != 0))
+                abort();
+            if (n[0] > 0 && kind == 0)
+                decode(v, &doc, ids[0], n[0]);
+        }
     }
 }
 

@@ -262,6 +262,10 @@ static void the_frames_of_roberta_and_bert_are_templates(void **state)
     }
     s.post = "{\"type\":\"TemplateProcessing\",\"single\":[{\"Sequence\":{\"id\":\"B\",\"type_id\":0}}],\"pair\":[],\"special_tokens\":{}}";
     tok_small_refused(&s, 1, "post_processor.single: [{\"Sequence\":{\"id\":\"B\"");
+    s.added = ADDED(300, "x y", "");
+    s.post = "{\"type\":\"BertProcessing\",\"sep\":[\"</s>\",299],\"cls\":[\"<s>\",256]}";
+    tok_small_refused(&s, 1, "post_processor: id 299 is no token");
+    s.added = NULL;
     s.post = "{\"type\":\"BertProcessing\",\"sep\":[\"</s>\",258],\"cls\":[\"<s>\",256]}";
     tok_small_refused(&s, 1, "post_processor: {\"type\":\"BertProcessing\"");
 }
