@@ -1,7 +1,7 @@
 /* encode.h -- text to ids and back, exactly.
  *
  * There are two ways to the same ids.  The fast one knows the split expression:
- * pieces are merged by repeated scans and remembered in a bounded cache per
+ * short pieces are merged side by side and remembered in a bounded cache per
  * thread, long ones go to a heap, so that a megabyte of one letter takes a
  * moment and not an hour.  The slow one (slow.h) serves every other vocabulary
  * and is what the fast one is held against.  The ids do not depend on the way
