@@ -110,6 +110,16 @@ is() {
 	[ "$(printf '%s\n' "$output" | wc -l)" -eq 6 ]
 }
 
+@test "lines of JSON are measured under all keys, beside plain text, and what is in them is decided about as by encode" {
+	printf '%s\n' '{"t":"ab ab c","u":"ab"}' '{"t":"ab"}' 'no' '{"t":"ab","u":"c"}' > en.jsonl
+	fails_with 65 moe-tokenize stats -t tok.json --key t --key u en.jsonl en.txt
+	says 'en.jsonl:2: "u" is absent'
+	passes moe-tokenize stats --json -t tok.json --key t --key u --on key=skip --on json=skip en.jsonl en.txt
+	is "$(row language en)" bytes=20 words=9 tokens=12
+	says 'counted in the text: 1 line that is no JSON object (left out), 1 value that is missing (left out)'
+	fails_with 2 moe-tokenize stats -t tok.json --on key=keep en.jsonl
+}
+
 @test "what cannot be measured is refused in one line" {
 	fails_with 2 moe-tokenize stats en.txt
 	says 'no vocabulary'

@@ -79,6 +79,11 @@ words() {
 	awk 'BEGIN { printf "{\"body\": \"" } { printf "%s\\n", $0 } END { print "\"}" }' de.txt > de.jsonl
 	passes moe-tokenize train -q --vocab-size 290 --key body -o json.json de.jsonl
 	cmp plain.json json.json
+	{ echo '{"other":1}'; cat de.jsonl; echo '{"body'; } > web.jsonl
+	fails_with 65 moe-tokenize train -q --vocab-size 290 --key body -o x.json web.jsonl
+	passes moe-tokenize train --vocab-size 290 --key body --on key=skip --on json=skip -o skipped.json web.jsonl
+	says 'counted in the text: 1 line that is no JSON object (left out), 1 value that is missing (left out)'
+	cmp plain.json skipped.json
 	fails_with 2 moe-tokenize train -q --vocab-size 290 --key body -o x.json de.txt
 	says "no text is named like them"
 }

@@ -17,6 +17,12 @@ int tokenize_text(const char *path, struct fs_blob *out);
 enum text_docs tokenize_docs(const char *name);
 int tokenize_threads(int64_t threads);
 
+/* --on; and the sums of what was met, for a sentence: ", 3 blank lines (left out)" and
+ * so on, "" when there was nothing. */
+struct arena;
+int tokenize_on(struct text_how *how, const struct opt_list *on);
+const char *tokenize_counted(struct arena *a, const struct text_how *how, const int64_t count[TEXT_N_KINDS]);
+
 /* The vocabulary named by -t; ERR_USAGE when none is. */
 int tokenize_vocab(const char *path, const struct tok_load *how, struct tok_vocab **out);
 

@@ -96,8 +96,7 @@ static int read_how(struct job *j)
 {
     tok_text_how_default(&j->c.how);
     j->c.how.docs = tokenize_docs(j->o->docs);
-    for (int i = 0; i < j->o->on.n; i++)
-        TRY(tok_text_how_set(&j->c.how, j->o->on.v[i]));
+    TRY(tokenize_on(&j->c.how, &j->o->on));
     TRY(read_keys(j));
     return read_shard(j);
 }
@@ -180,27 +179,9 @@ static void describe(struct job *j, struct tokenfile_info *i)
     i->docs = arena_strdup(a, j->c.how.docs != TEXT_AUTO ? o->docs : n_json == 0 ? "file" : n_json == j->c.n_paths ? "jsonl" : "auto");
 }
 
-/* ", 3 blank lines" and so on for what is not zero. */
 static const char *counted(const struct job *j)
 {
-    static const struct { const char *one, *many; } what[TEXT_N_KINDS] = {
-        [TEXT_UTF8] = { "byte that is no UTF-8", "bytes that are no UTF-8" },
-        [TEXT_SURROGATE] = { "half of a surrogate pair", "halves of surrogate pairs" },
-        [TEXT_NUL] = { "U+0000", "times U+0000" },
-        [TEXT_JSON] = { "line that is no JSON object", "lines that are no JSON object" },
-        [TEXT_KEY] = { "value that is missing", "values that are missing" },
-        [TEXT_TYPE] = { "value that is no string", "values that are no string" },
-        [TEXT_BLANK_LINE] = { "blank line", "blank lines" },
-        [TEXT_EMPTY] = { "document without text", "documents without text" },
-    };
-    static const char *const done[TEXT_N_ACTIONS] = { "", " (replaced)", " (left out)", " (left out)", " (taken as empty)", "" };
-    char n[32];
-    const char *s = "";
-    for (int k = 0; k < TEXT_N_KINDS; k++)
-        if (j->c.count[k] > 0)
-            s = arena_printf(j->arena, "%s, %s %s%s", s, units_count(n, j->c.count[k]), j->c.count[k] == 1 ? what[k].one : what[k].many,
-                             done[j->c.how.on[k]]);
-    return s;
+    return tokenize_counted(j->arena, &j->c.how, j->c.count);
 }
 
 static void report(const struct job *j, const struct tokenfile_info *i, int n_files)

@@ -17,7 +17,7 @@
 
 struct stats_opts {
     struct opt_common common;
-    struct opt_list tokenizer, key;
+    struct opt_list tokenizer, key, on;
     struct tok_load load;
     const char *base, *docs;
     _Bool json, tsv;
@@ -33,6 +33,7 @@ static const struct opt stats_table[] = {
     { OPT_STR, 0, "base", "LANG", NULL, "texts are parallel: compare their tokens with this language's", AT(base), 0, 0 },
     { OPT_CHOICE, 0, "docs", "auto|file|line|blank|jsonl", "auto", "what is a document, and whether it stands in JSON (see the page)", AT(docs), 0, 0 },
     { OPT_LIST, 0, "key", "KEY", NULL, "JSON lines: a key whose strings are texts (text)", AT(key), 0, 0 },
+    { OPT_LIST, 0, "on", "KIND=ACTION", NULL, "what to do about utf8, json, key, type, empty... (see the page)", AT(on), 0, 0 },
     { OPT_FLAG, 0, "json", NULL, NULL, "one JSON object a row: by language, then by vocabulary", AT(json), 0, 0 },
     { OPT_FLAG, 0, "tsv", NULL, NULL, "the same as two tables of tab-separated columns", AT(tsv), 0, 0 },
     { OPT_INT, 'j', "threads", "N", "0", "threads, 0 for all; the output does not depend on it", AT(threads), 0, 4096 },
@@ -69,19 +70,20 @@ static void name_vocabs(struct arena *a, struct stats *s, const struct opt_list 
 /* ---- reading */
 
 /* One vocabulary at its work. */
-struct reader { struct tok_encoder *e; struct tok_meter *meter; struct progress *p; uint64_t done; };
+struct reader { struct tok_encoder *e; struct tok_meter *meter; struct progress *p; uint64_t done; int64_t count[TEXT_N_KINDS]; };
 
 static size_t cut(const void *e, const uint8_t *s, size_t n, size_t from)
 {
     return tok_encoder_cut(e, s, n, from);
 }
 
+/* A text that is no lines of JSON has no keys. */
 static int measure_slab(struct reader *r, const struct text_slab *b, int n_keys, struct stats_cell *to)
 {
     const int32_t *ids;
     const int64_t *ends;
     uint64_t invalid = 0;
-    int64_t n = b->n_rows * n_keys, begin = 0;
+    int64_t n = b->n_rows * (b->docs == TEXT_JSONL ? n_keys : 1), begin = 0;
     TRY(tok_encode_on(r->e, !b->begins_doc, b->doc, n, &ids, &ends, &invalid));
     to->invalid += (int64_t)invalid;
     for (int64_t i = 0; i < n; begin = ends[i++])
@@ -106,6 +108,8 @@ static int measure_lang(struct reader *r, const struct text_how *how, const stru
         progress_set(r->p, r->done + text_source_stored(t));
     }
     r->done += text_source_stored(t);
+    for (int k = 0; k < TEXT_N_KINDS; k++)
+        r->count[k] += text_source_counts(t)[k];
     text_source_close(t);
     text_slab_free(b);
     return rc;
@@ -132,6 +136,7 @@ static int measure_vocab(const struct stats_opts *o, struct arena *a, struct sta
     to->unreachable = check.unreachable;
     TRY_OUT(rc, tok_encoder_new(v, &how, &r.e));
     tok_text_how_default(&text);
+    TRY_OUT(rc, tokenize_on(&text, &o->on));
     text.docs = tokenize_docs(o->docs);
     text.keys = (const char *const *)o->key.v;
     text.n_keys = o->key.n;
@@ -148,6 +153,11 @@ static int measure_vocab(const struct stats_opts *o, struct arena *a, struct sta
         if (rc >= 0 && i > 0 && (c->m.bytes != s->cell[l].m.bytes || c->m.words != s->cell[l].m.words))
             rc = err_set(ERR_DATA, "the texts of %s changed while they were read", s->lang[l].name);
     }
+    if (text.on[TEXT_EMPTY] == TEXT_KEEP)
+        r.count[TEXT_EMPTY] = 0;        /* nothing is all that they add */
+    const char *counted = tokenize_counted(a, &text, r.count);
+    if (rc >= 0 && i == 0 && counted[0] != '\0')
+        log_info("counted in the text: %s", counted + 2);
     for (int32_t id = 0; id < size; id++)
         to->used += seen[id] && !tok_vocab_is_special(v, id);
 out:

@@ -17,7 +17,7 @@ struct train_opts {
     struct opt_common common;
     int64_t vocab_size, min_frequency, max_word, memory, digits, reserved, sample_bytes, parity_after, parity_window, threads;
     const char *output, *eod, *scheme, *split, *docs;
-    struct opt_list special, weight, dev, key;
+    struct opt_list special, weight, dev, key, on;
     _Bool nfc, parity, force;
 };
 
@@ -37,6 +37,7 @@ static const struct opt train_table[] = {
     { OPT_INT, 0, "reserved", "N", "0", "special tokens <|reserved_0|>... for later use", AT(reserved), 0, 1000000 },
     { OPT_CHOICE, 0, "docs", "auto|file|line|blank|jsonl", "auto", "what is a document, and whether it stands in JSON (see the page)", AT(docs), 0, 0 },
     { OPT_LIST, 0, "key", "KEY", NULL, "JSON lines: a key whose strings are texts (text)", AT(key), 0, 0 },
+    { OPT_LIST, 0, "on", "KIND=ACTION", NULL, "what to do about utf8, json, key, type, empty... (see the page)", AT(on), 0, 0 },
     { OPT_LIST, 0, "weight", "LANG=W", NULL, "count what the texts of a language hold W times, such as 2.5", AT(weight), 0, 0 },
     { OPT_INT, 0, "sample-bytes", "N", "0", "learn from about N bytes of each language, 0 for all", AT(sample_bytes), 0, 9e15 },
     { OPT_INT, 0, "memory", "BYTES", "0", "forget rare pieces where the tables would be larger, 0 for no bound", AT(memory), 0, 9e15 },
@@ -108,7 +109,7 @@ static int put_vocab(const struct train_opts *o, const struct tok_vocab *v, cons
     return 0;
 }
 
-static int learn(const struct train_opts *o, const struct langs *l, struct tok_trainer *t)
+static int learn(struct arena *a, const struct train_opts *o, const struct langs *l, const struct train_texts *x, struct tok_trainer *t)
 {
     struct tok_vocab *v;
     struct tok_train_stats s;
@@ -118,6 +119,9 @@ static int learn(const struct train_opts *o, const struct langs *l, struct tok_t
     if (rc < 0)
         return rc;
     rc = put_vocab(o, v, &s);
+    const char *counted = tokenize_counted(a, &x->how, x->count);
+    if (rc == 0 && counted[0] != '\0')
+        log_info("counted in the text: %s", counted + 2);
     if (rc == 0)
         tell(o, l, &s);
     tok_vocab_free(v);
@@ -225,6 +229,7 @@ static int plan_texts(struct arena *a, const struct train_opts *o, const struct 
         if (strcmp(x->path[i], "-") == 0 && (n_stdin++ > 0 || o->sample_bytes > 0))
             return err_set(ERR_USAGE, "standard input can be read once alone%s", o->sample_bytes > 0 ? ", and --sample-bytes reads twice" : "");
     tok_text_how_default(&x->how);
+    TRY(tokenize_on(&x->how, &o->on));
     x->how.docs = tokenize_docs(o->docs);
     x->how.keys = o->key.v;
     x->how.n_keys = o->key.n;
@@ -254,7 +259,7 @@ static int train(struct arena *a, const struct train_opts *o, int argc, char **a
     if (rc == 0)
         rc = all_have_text(o, &l, t);
     if (rc == 0)
-        rc = learn(o, &l, t);
+        rc = learn(a, o, &l, &x, t);
     tok_trainer_free(t);
     return rc;
 }

@@ -49,6 +49,9 @@ static int read_once(struct train_texts *x, struct tok_trainer *t, uint64_t tota
     r.progress = progress_begin(tok_trainer_surveys(t) ? "choose a sample" : "count pieces", total, "B");
     int rc = text_team_run(r.source, x->threads, &ops, &r);
     progress_end(r.progress);
+    memcpy(x->count, text_source_counts(r.source), sizeof x->count);
+    if (x->how.on[TEXT_EMPTY] == TEXT_KEEP)
+        x->count[TEXT_EMPTY] = 0;       /* nothing is learned from them */
     for (int i = 0; i < slots; i++)
         tok_tally_free(r.tally[i]);
     free(r.tally);

@@ -11,6 +11,7 @@ struct train_texts {
     int first_dev;                      /* from here on it is development text */
     struct text_how how;
     int threads;
+    int64_t count[TEXT_N_KINDS];        /* when they were read */
 };
 
 /* Once, or twice where the trainer makes a survey first. */
