@@ -250,6 +250,9 @@ field() { printf '%s' "$output" | sed 's/[,{]/\n/g' | sed -n "s/^\"$1\"://p" | h
 	sed '$d' ranks | tail -n +2 > less
 	fails_with 65 moe-tokenize encode -t less --scheme gpt2 text
 	says 'byte 0x00 has no token'
+	gzip < tok.json > packed
+	fails_with 65 moe-tokenize encode -t packed text
+	says 'packed: packed with gzip; unpack it first'
 }
 
 # ranks_file: 256 bytes, then merges that reach " the" in two ways, runs of "=" and spaces.

@@ -68,6 +68,8 @@ int tok_vocab_parse_as(const char *name, const char *text, size_t n, const struc
         rc = parse_json(name, text, n, out);
     else if (n > 0 && text[0] == '\n')          /* field 1, of variable length */
         rc = tok_read_sp(name, text, n, out);
+    else if (n > 4 && (memcmp(text, "\x1f\x8b", 2) == 0 || memcmp(text, "\x28\xb5\x2f\xfd", 4) == 0))
+        return err_set(ERR_DATA, "%s: packed with %s; unpack it first", name, text[0] == 0x1f ? "gzip" : "zstd");
     else
         return err_set(ERR_DATA, "%s: not a vocabulary of a kind known here", name);
     if (rc < 0)
