@@ -134,6 +134,18 @@ static int number(struct reader *r)
     return 0;
 }
 
+/* A place with a word character on one side, or (not) on both or none. */
+static void put_border(struct reader *r, _Bool not)
+{
+    const char *word = r->d == TOK_RUST ? WORD_RUST : WORD_ONIG;
+    static const char *const parts[2][4] = { { "(?:(?<=[", "])(?![", "])|(?<![", "])(?=[" }, { "(?:(?<=[", "])(?=[", "])|(?<![", "])(?![" } };
+    for (int i = 0; i < 4; i++) {
+        put_str(r, parts[not][i]);
+        put_str(r, word);
+    }
+    put_str(r, "]))");
+}
+
 /* After a backslash, in a class or outside. */
 static int escape(struct reader *r, _Bool in_class)
 {
@@ -165,6 +177,17 @@ static int escape(struct reader *r, _Bool in_class)
             return refuse(r, "\\W in a class");
         set = word;
         not = c == 'W';
+        break;
+    case 'h': case 'H':
+        if (r->d != TOK_ONIG || (c == 'H' && in_class))
+            return refuse(r, "this escape");
+        set = "0-9A-Fa-f";
+        not = c == 'H';
+        break;
+    case 'b': case 'B':
+        if (in_class)
+            return refuse(r, "this escape");
+        put_border(r, c == 'B');
         break;
     case 'r': case 'n': case 't': case 'f': case 'a':
         put(r, "\\", 1);
@@ -283,14 +306,25 @@ static int class(struct reader *r)
     return rc;
 }
 
+/* "(?<name>", whose name nothing can refer to here: its length, 0 when it is none. */
+static size_t group_name(const struct reader *r)
+{
+    const char *q = r->p + 3;
+    if (!is(r, "(?<"))
+        return 0;
+    while (q < r->end && ((*q >= 'a' && *q <= 'z') || (*q >= 'A' && *q <= 'Z') || *q == '_'))
+        q++;
+    return q > r->p + 3 && q < r->end && *q == '>' ? (size_t)(q + 1 - r->p) : 0;
+}
+
 static int group(struct reader *r)
 {
     static const char *const kinds[] = { "(?:", "(?i:", "(?=", "(?!", "(?<=", "(?<!", "(?>" };
     _Bool fold = r->fold[r->depth];
-    size_t k = 0, n = 1;
+    size_t k = 0, n = 1, name = group_name(r);
     if (r->depth == DEPTH_MAX)
         return refuse(r, "nesting this deep");
-    if (is(r, "(?")) {
+    if (name == 0 && is(r, "(?")) {
         while (k < sizeof kinds / sizeof *kinds && !is(r, kinds[k]))
             k++;
         if (k == sizeof kinds / sizeof *kinds)
@@ -300,8 +334,11 @@ static int group(struct reader *r)
     }
     r->open[r->depth++] = r->n;
     r->fold[r->depth] = fold;
-    put(r, r->p, n);
-    r->p += n;
+    if (name > 0)
+        put_str(r, "(?:");
+    else
+        put(r, r->p, n);
+    r->p += name > 0 ? name : n;
     r->atom = SIZE_MAX;
     return 0;
 }

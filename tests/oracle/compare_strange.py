@@ -53,7 +53,7 @@ def byte_level(split):
 # ---- expressions
 
 LITERALS = list("abcsStTkKfi 12.,-_'/!#&~@:=<>%") + list("éßſK中İıÅ\u0301٣Ⅳ²½\n\r\t\u00a0\u200b\u3000😀ǆµμςσΣ")
-ESCAPES = [r"\s", r"\S", r"\w", r"\W", r"\d", r"\D", r"\r", r"\n", r"\t", r"\f", r"\v", r"\.", r"\-", r"\\", r"\x41", r"\x{4e2d}", r"\u4e2d", r"\h", r"\R", r"\b"]
+ESCAPES = [r"\s", r"\S", r"\w", r"\W", r"\d", r"\D", r"\r", r"\n", r"\t", r"\f", r"\v", r"\.", r"\-", r"\\", r"\x41", r"\x{4e2d}", r"\u4e2d", r"\h", r"\R", r"\b", r"\B"]
 PROPERTIES = ["L", "Lu", "Ll", "Lm", "Lo", "M", "Mn", "N", "Nd", "Nl", "P", "Pd", "S", "Sc", "Z", "Zs", "C", "Han", "Hiragana", "Latin", "Greek", "Arabic", "Alphabetic"]
 GROUPS = ["(?:%s)", "(?:%s)", "(%s)", "(?i:%s)", "(?=%s)", "(?!%s)", "(?<=%s)", "(?<!%s)", "(?>%s)", "(?<n>%s)", "(?m:%s)"]
 REPEATS = ["*", "+", "?", "{2}", "{1,3}", "{2,}", "*?", "+?", "??", "*+", "++", "?+", "{1,3}+", "{,2}", "**"]

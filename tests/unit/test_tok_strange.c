@@ -41,6 +41,16 @@ static void a_character_may_be_neither_of_two_kinds(void **state)
     leaves(&(struct tok_small){ .pre = SPLIT_HOW("\\\\P{Greek}+?\\\\P{Latin}!", "Removed", "false") }, "\xce\xb1$$!-", "\xce\xb1-");
 }
 
+static void borders_of_words_hex_digits_and_named_groups_are_known(void **state)
+{
+    (void)state;
+    leaves(&(struct tok_small){ .pre = SPLIT_HOW("\\\\b[a-z]", "Removed", "false") }, "ab c\xc2\xb2" "d,e", "b \xc2\xb2" "d,");
+    leaves(&(struct tok_small){ .pre = SPLIT_HOW("\\\\B[a-z]", "Removed", "false") }, "ab c\xc2\xb2" "d,e", "a c\xc2\xb2,e");
+    leaves(&(struct tok_small){ .pre = SPLIT_HOW("\\\\h+|[\\\\hx]", "Removed", "false") }, "09afAFgx", "g");
+    leaves(&(struct tok_small){ .pre = SPLIT_HOW("(?<two>ab)+|(?<=c)d", "Removed", "false") }, "ababacd", "ac");
+    tok_small_refused(&(struct tok_small){ .pre = SPLIT("(?<two>ab)\\\\k<two>") }, 1, "this escape");
+}
+
 /* BLOOM's expression leaves signs out: to keep its matches and to isolate them is not the same. */
 static void what_an_expression_does_not_match_is_removed_when_only_matches_are_kept(void **state)
 {
@@ -307,6 +317,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_word_character_of_latin_1_is_none_in_a_class),
         cmocka_unit_test(a_character_may_be_neither_of_two_kinds),
+        cmocka_unit_test(borders_of_words_hex_digits_and_named_groups_are_known),
         cmocka_unit_test(what_an_expression_does_not_match_is_removed_when_only_matches_are_kept),
         cmocka_unit_test(a_literal_space_is_no_byte),
         cmocka_unit_test(what_is_dropped_brings_its_neighbours_together),
