@@ -126,7 +126,10 @@ is() {
 	fails_with 2 moe-tokenize stats --base de -t tok.json en.txt
 	says 'no text of that language'
 	fails_with 2 moe-tokenize stats -t tok.json -t tok.json -
-	says 'standard input can be read once'
+	says 'standard input can be read once, and each of 2 vocabularies reads it'
+	fails_with 2 moe-tokenize stats -t tok.json -t tok.json en=<(cat en.txt)
+	says 'can be read once, and each of 2'
+	passes moe-tokenize stats -t tok.json en=<(cat en.txt)
 	fails_with 66 moe-tokenize stats -t tok.json none.txt
 	fails_with 2 moe-tokenize stats --json --tsv -t tok.json en.txt
 	fails_with 2 moe-tokenize stats -t tok.json en=- xx=-

@@ -123,6 +123,9 @@ words() {
 	passes moe-tokenize train -q --vocab-size 280 -o whole.json de.txt
 	cmp all.json whole.json
 	fails_with 2 moe-tokenize train -q --vocab-size 280 --sample-bytes 8000 -o x.json < de.txt
+	fails_with 2 moe-tokenize train -q --vocab-size 280 --sample-bytes 8000 -o x.json <(cat de.txt)
+	says 'can be read once, and --sample-bytes reads twice'
+	fails_with 2 moe-tokenize train -q --vocab-size 280 --sample-bytes 8000 --parity --dev de=- --dev fr=fr.txt -o x.json de.txt fr.txt < de.txt
 }
 
 @test "where memory is bounded rare pieces go first, and it is said" {

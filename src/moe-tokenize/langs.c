@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/err.h"
 #include "base/fs.h"
@@ -94,10 +95,15 @@ int langs_check_keys(int n_keys, const char *docs, const struct lang_texts *l, i
     return err_set(ERR_USAGE, "--key is for lines of JSON; no text is named like them, and --docs is not jsonl");
 }
 
-int langs_look_at(const struct langs *l)
+int langs_look_at(const struct langs *l, const char *again)
 {
+    struct stat st;
     for (int i = 0; i < l->n; i++)
-        for (int k = 0; k < l->v[i].n; k++)
-            TRY(tokenize_look_at(l->v[i].path[k], NULL));
+        for (int k = 0; k < l->v[i].n; k++) {
+            const char *path = l->v[i].path[k];
+            TRY(tokenize_look_at(path, &st));
+            if (again != NULL && !S_ISREG(st.st_mode))
+                return err_set(ERR_USAGE, "%s can be read once, and %s", strcmp(path, "-") == 0 ? "standard input" : path, again);
+        }
     return 0;
 }

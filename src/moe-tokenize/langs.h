@@ -18,7 +18,8 @@ int langs_option(struct arena *a, const struct langs *l, const char *option, con
 /* ERR_USAGE when there are keys but no text is lines of JSON. */
 int langs_check_keys(int n_keys, const char *docs, const struct lang_texts *l, int n);
 
-/* ERR_NOINPUT names the first text that cannot be read. */
-int langs_look_at(const struct langs *l);
+/* ERR_NOINPUT names the first text that cannot be read; ERR_USAGE one that is no
+ * file and cannot be read again, when that is wanted for the reason given. */
+int langs_look_at(const struct langs *l, const char *again);
 
 #endif

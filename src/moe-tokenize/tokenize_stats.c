@@ -213,8 +213,6 @@ static int check_opts(const struct stats_opts *o, const struct stats *s)
             n_stdin += strcmp(s->lang[l].path[k], "-") == 0;
             if (n_stdin > 1)
                 return err_set(ERR_USAGE, "standard input is named twice");
-            if (n_stdin > 0 && o->tokenizer.n > 1)
-                return err_set(ERR_USAGE, "standard input can be read once, not for each of %d vocabularies", o->tokenizer.n);
         }
     return langs_check_keys(o->key.n, o->docs, s->lang, s->n_langs);
 }
@@ -231,8 +229,8 @@ static int stats_run(void *opts, int argc, char **argv)
     s.n_langs = langs.n;
     TRY_OUT(rc, check_opts(o, &s));
     TRY_OUT(rc, find_base(&s, o->base));
-    TRY_OUT(rc, langs_look_at(&langs));
     s.n_vocabs = o->tokenizer.n;
+    TRY_OUT(rc, langs_look_at(&langs, s.n_vocabs > 1 ? arena_printf(a, "each of %d vocabularies reads it", s.n_vocabs) : NULL));
     s.vocab = arena_array(a, (size_t)s.n_vocabs, sizeof *s.vocab);
     s.cell = arena_array(a, (size_t)s.n_vocabs * (size_t)s.n_langs, sizeof *s.cell);
     name_vocabs(a, &s, &o->tokenizer);

@@ -206,6 +206,11 @@ static int all_have_text(const struct train_opts *o, const struct langs *l, cons
     return 0;
 }
 
+static const char *again(const struct train_opts *o)
+{
+    return o->sample_bytes > 0 ? "--sample-bytes reads twice" : NULL;
+}
+
 static int plan_texts(struct arena *a, const struct train_opts *o, const struct langs *l, struct train_texts *x)
 {
     size_t n = (size_t)o->dev.n;
@@ -222,12 +227,13 @@ static int plan_texts(struct arena *a, const struct train_opts *o, const struct 
     for (int i = 0; i < o->dev.n; i++, x->n++) {
         int k = langs_option(a, l, "--dev", o->dev.v[i], &x->path[x->n]);
         TRY(k);
-        TRY(tokenize_look_at(x->path[x->n], NULL));
         x->lang[x->n] = k;
+        const struct langs dev = { &(struct lang_texts){ NULL, &x->path[x->n], 1 }, 1 };
+        TRY(langs_look_at(&dev, again(o)));
     }
     for (int i = 0, n_stdin = 0; i < x->n; i++)
-        if (strcmp(x->path[i], "-") == 0 && (n_stdin++ > 0 || o->sample_bytes > 0))
-            return err_set(ERR_USAGE, "standard input can be read once alone%s", o->sample_bytes > 0 ? ", and --sample-bytes reads twice" : "");
+        if (strcmp(x->path[i], "-") == 0 && n_stdin++ > 0)
+            return err_set(ERR_USAGE, "standard input is named twice");
     tok_text_how_default(&x->how);
     TRY(tokenize_on(&x->how, &o->on));
     x->how.docs = tokenize_docs(o->docs);
@@ -247,7 +253,7 @@ static int train(struct arena *a, const struct train_opts *o, int argc, char **a
     langs_group(a, argc, argv, &l);
     TRY(check_parity(o, &l));
     TRY(langs_check_keys(o->key.n, o->docs, l.v, l.n));
-    TRY(langs_look_at(&l));
+    TRY(langs_look_at(&l, again(o)));
     TRY(not_a_text(o, &l));
     name_specials(a, o, &how);
     TRY(read_weights(a, o, &l, &how));
