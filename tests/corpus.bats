@@ -276,6 +276,8 @@ lines() {
 	moe-tokenize decode -t tok.json --special set_text-0000{0,1,2,3}-of-00004 | sed 's/<|endoftext|>/\n/g' | sort > a
 	moe-tokenize decode -t tok.json --special all | sed 's/<|endoftext|>/\n/g' | sort > b
 	same a b
+	grep -q 'invalid bytes *0' <(moe-tokenize info set_text-00000-of-00004)
+	grep -q 'invalid bytes *told by the first shard' <(moe-tokenize info set_text-00001-of-00004)
 	fails_with 2 moe-tokenize encode -t tok.json --shards 2 a.jsonl
 	passes moe-tokenize encode -t tok.json -o set --shards 4 --key title --key text a.jsonl
 	says 'up to date'

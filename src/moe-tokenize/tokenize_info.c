@@ -246,7 +246,11 @@ static int info_tokens(const char *prefix, const struct info_opts *o)
     fact_num(&f, "tokens_per_document", "tokens a doc", (double)i->tokens / docs);
     fact_lengths(&f, tokenfile_megatron(t), o->common.verbose > 0);
     fact_int(&f, "empty", "empty docs", i->empty);
-    fact_int(&f, "invalid_utf8", "invalid bytes", i->invalid_utf8);
+    /* Of shards the first has the counts of all texts; the 0 of another would not be true of it. */
+    if (!o->json && i->n_more == 0 && i->n_parts == 0 && i->how != NULL && strstr(i->how, "--shards ") != NULL)
+        out_printf("  %-16s told by the first shard\n", "invalid bytes");
+    else
+        fact_int(&f, "invalid_utf8", "invalid bytes", i->invalid_utf8);
     fact_counters(&f, i);
     fact_str(&f, "docs", "document is a", i->docs);
     if (o->json || i->key != NULL)
