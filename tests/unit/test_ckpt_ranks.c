@@ -244,6 +244,7 @@ static int save_main(int argc, char **argv)
         printf("%d: %s\n", err_status(rc), err_msg());
     if (rc == 0 && pool_overflow())
         printf("rank %d: %d requests did not fit\n", v.rank, (int)pool_overflow());
+    fflush(stdout);     /* once another rank has ended with a status, this one may be killed */
     for (int i = 0; i < v.n_mem; i++)
         free(v.mem[i]);
     comm_close(c);
@@ -364,6 +365,7 @@ static int product_main(int argc, char **argv)
     }
     if (p.c && p.v.rank == 0)
         printf(rc < 0 ? "%d: %s\n" : "%d cases%s\n", rc < 0 ? err_status(rc) : (int)p.n_cases, rc < 0 ? err_msg() : "");
+    fflush(stdout);
     comm_close(p.c);
     return err_status(rc);
 }
