@@ -230,7 +230,8 @@ static int merge_piece(const struct tok_fast *f, struct tok_fast_mem *w, const u
     if (f->spaces) {
         w->ids.n = 0;
         TRY(merge_word(f, w, s, n, 0, &w->ids));
-        memcpy(out, w->ids.v, w->ids.n * sizeof *out);
+        if (w->ids.n > 0)
+            memcpy(out, w->ids.v, w->ids.n * sizeof *out);
         *n_out = w->ids.n;
         return 0;
     }
