@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/out.h"
 #include "base/progress.h"
@@ -34,13 +34,6 @@ struct crew {
 };
 
 enum { KEEP_BYTES = 16 << 20 };
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* The old content is not kept. */
 static int room(void *p, size_t *cap, size_t n, size_t size)
@@ -259,7 +252,7 @@ int corpus_run(struct corpus *c)
 {
     static const struct text_team_ops ops = { work, take };
     struct crew w = { .c = c, .n_keys = c->how.n_keys > 0 ? c->how.n_keys : 1 };
-    double begun = now();
+    double begun = clock_s();
     int rc;
     w.dtype_bytes = c->outputs != NULL || c->against != NULL ? tokenfile_dtype_bytes(c->vocab_size) : 4;
     c->how.cut = c->other == NULL ? cut : NULL;         /* the slow way sees whole texts */
@@ -272,7 +265,7 @@ int corpus_run(struct corpus *c)
     progress_end(w.progress);
     memcpy(c->count, text_source_counts(w.source), sizeof c->count);
 out:
-    c->seconds = now() - begun;
+    c->seconds = clock_s() - begun;
     crew_free(&w);
     return rc;
 }

@@ -7,9 +7,9 @@
 #include "outputs.h"
 
 #include <string.h>
-#include <time.h>
 
 #include "base/arena.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/fs.h"
 #include "base/log.h"
@@ -38,13 +38,6 @@ struct outputs {
     double marked_s, cost_s;
     _Bool sealed, finished, hashed;
 };
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 int outputs_n_files(const struct outputs_plan *plan)
 {
@@ -416,13 +409,13 @@ int outputs_add(struct outputs *o, const struct outputs_rows *rows, int64_t n_ro
 static int mark(struct outputs *o, const int64_t *counts)
 {
     struct tokenfile_mark *m = o->mark;
-    double begun = now();
+    double begun = clock_s();
     for (int i = 0; i < o->n; i++)
         TRY(tokenfile_part_mark(o->writer[i], &m[i]));
     TRY(journal_add(o->journal, o->pending + o->n_marked, o->n_pending, m, o->was, o->n, counts, o->plan->n_counts));
     o->n_marked += o->n_pending;
     o->n_pending = 0;
-    o->marked_s = now();
+    o->marked_s = clock_s();
     o->cost_s = o->marked_s - begun;
     return 0;
 }
@@ -434,7 +427,7 @@ int outputs_mark(struct outputs *o, int i, const int64_t *counts)
     o->pending[i] = (struct journal_input){ in->bytes, o->plan->mtime_ns[i], in->hash };
     o->n_pending++;
     /* Behind the last one there is nothing that could be continued. */
-    if (i + 1 == o->plan->info.n_inputs || now() - o->marked_s < MARK_SHARE * o->cost_s)
+    if (i + 1 == o->plan->info.n_inputs || clock_s() - o->marked_s < MARK_SHARE * o->cost_s)
         return 0;
     return mark(o, counts);
 }

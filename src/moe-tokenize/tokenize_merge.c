@@ -1,8 +1,8 @@
 /* tokenize_merge.c -- moe-tokenize merge: several token files as one. */
 #include <string.h>
-#include <time.h>
 
 #include "base/arena.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/progress.h"
@@ -41,13 +41,6 @@ static void progress(void *ctx, uint64_t done, uint64_t total)
     progress_set(b->p, done);
 }
 
-static double now(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
-}
-
 static int may_create(struct tokenfile_merge *m, const char *prefix, _Bool *up_to_date)
 {
     static const char *const ends[] = { ".json", ".bin", ".idx" };
@@ -83,7 +76,7 @@ static int merge_all(const struct merge_opts *o, const struct tokenfile_merge_ho
     struct tokenfile_merge *m;
     struct tokenfile_merge_done done;
     _Bool up_to_date = 0;
-    double start = now();
+    double start = clock_s();
     TRY(tokenfile_merge_begin(how, &m));
     int rc = o->force ? 0 : may_create(m, o->output, &up_to_date);
     if (rc == 0 && !up_to_date)
@@ -93,7 +86,7 @@ static int merge_all(const struct merge_opts *o, const struct tokenfile_merge_ho
     if (rc == 0 && up_to_date)
         log_info("%s: up to date", o->output);
     else if (rc == 0)
-        report(o->output, how->n_inputs, &done, now() - start);
+        report(o->output, how->n_inputs, &done, clock_s() - start);
     tokenfile_merge_end(m);
     return rc;
 }

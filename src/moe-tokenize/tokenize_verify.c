@@ -4,8 +4,8 @@
  * stderr and the status is 1.  Refuses to call a pair whole that nothing
  * vouches for, unless its structure is all that is asked. */
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/out.h"
@@ -52,13 +52,6 @@ static const struct table_col cols[] = {
     { "seconds", "seconds", 'f', 3 },
 };
 
-static double now(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
-}
-
 static void count_or_none(struct table *t, _Bool known, int64_t v)
 {
     if (known)
@@ -104,7 +97,7 @@ static int one(const struct verify_opts *o, const struct tokenfile_check *with, 
 {
     struct problems told = { 0 };
     struct tokenfile_check c = *with;
-    double start = now();
+    double start = clock_s();
     c.problem = problems_add;
     c.progress = problems_progress;
     c.ctx = &told;
@@ -113,9 +106,9 @@ static int one(const struct verify_opts *o, const struct tokenfile_check *with, 
     TRY(rc);
     _Bool ok = c.n_problems == 0 && (c.has_sidecar || o->structure);
     if (table != NULL)
-        row(table, prefix, &c, ok, now() - start);
+        row(table, prefix, &c, ok, clock_s() - start);
     else if (ok)
-        sentence(prefix, &c, now() - start);
+        sentence(prefix, &c, clock_s() - start);
     if (c.n_problems == 1)
         return err_set(ERR_NO, "%s", told.first);
     if (c.n_problems > 1)
