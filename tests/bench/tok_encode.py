@@ -195,8 +195,6 @@ def theirs(name, vocab, text, cores, threads):
 
 def differs(row, prefix):
     """What is not ours in the ids of a peer, or None."""
-    if not os.path.exists(prefix + ".json"):
-        return "ours did not run"
     n = about(prefix)["tokens"] - 1
     if row["ids"] != n:
         return f"its ids: {row['ids']}, ours: {n}"
@@ -262,7 +260,7 @@ def main():
                             why[p] = str(e)
                 rows = {p: best(r) for p, r in runs.items() if p not in why}
                 for p in runs:
-                    other = differs(rows[p], prefix) if p in rows and p not in OURS else None
+                    other = differs(rows[p], prefix) if p in rows and p not in OURS and OURS[0] in rows else None
                     show(o.json, os.path.basename(vocab), n, p, rows.get(p), rows.get(OURS[0]), megabytes, why.get(p), other)
 
 
