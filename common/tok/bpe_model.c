@@ -243,10 +243,8 @@ void tok_bpe_free(struct tok_bpe *m)
     free(m->frozen_added);
     free(m->frozen_text);
     tok_pairs_free(&m->pairs);
-    if (m->slot != NULL)
-        tok_pages_free(m->slot, (m->mask + 1) * sizeof *m->slot);
-    if (m->seen != NULL)
-        tok_pages_free(m->seen, (m->mask + 1) / 16 * sizeof *m->seen);
+    tok_pages_free(m->slot, (m->mask + 1) * sizeof *m->slot);
+    tok_pages_free(m->seen, (m->mask + 1) / 16 * sizeof *m->seen);
     free(m->extra);
     free(m);
 }

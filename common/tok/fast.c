@@ -277,7 +277,7 @@ static _Bool is_token(const struct tok_fast *f, struct tok_fast_mem *w, const st
 }
 
 /* The new pieces: merged, put in the tables, and their ids moved to between those of the
- * others, which stand at out[from..) without a gap. */
+ * others, which stand in out without a gap. */
 static int run_new(const struct tok_fast *f, struct tok_fast_mem *w, struct tok_ids *out)
 {
     size_t n_jobs = 0, bytes = 0, end = out->n;
@@ -329,6 +329,7 @@ static int run_ends(const struct tok_fast *f, struct tok_fast_mem *w, const uint
 {
     uint64_t key[GROUP][2], longer[6];
     size_t place[GROUP], begin = 0;
+    w->n_new = 0;               /* a failure may have left some */
     TRY(tok_ids_room(out, end[m - 1] + TOK_PACKED_IDS));
     for (size_t i = 0; i < m; i += GROUP) {
         size_t k = m - i < GROUP ? m - i : GROUP, from = begin, n;

@@ -143,8 +143,7 @@ int tok_near_new(const struct tok_pairs *pairs, const int32_t byte_id[256], stru
 
 void tok_near_free(struct tok_near *near)
 {
-    if (near->bucket != NULL)
-        tok_pages_free(near->bucket, n_buckets(near) * sizeof *near->bucket);
+    tok_pages_free(near->bucket, n_buckets(near) * sizeof *near->bucket);
     free(near->product);
     free(near->first);
     *near = (struct tok_near){ 0 };
